@@ -1,0 +1,118 @@
+"""Hydra behind scpo's rules: where its config tree lies, its errors as one line, and the sweep that tells all failures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import scpo
+from scpo.errors import UserError
+from scpo.io import read_json, write_json
+
+RECORDS = "SCPO_SWEEP_RECORDS"
+"""Environment variable: the folder where the jobs of the running sweep record how they ended; child processes inherit it."""
+
+
+def conf_dir() -> Path:
+    """The config tree: inside the installed package, or beside it in a checkout."""
+    package = Path(scpo.__file__).parent
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise UserError(f"the config tree is missing; expected it in {package / 'conf'}: reinstall scpo")
+
+
+def run_hydra(config_name: str, argv: list[str], job: Callable[[Any], Any]) -> int:
+    """Run a Hydra application with this command line, untouched; returns the exit code of a sweep, or 0.
+
+    Raises:
+        UserError: what Hydra says of the command line or the config, and what the job raises.
+    """
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    OmegaConf.register_new_resolver("scpo_sweep_dir", sweep_dir, replace=True)
+    # With this Hydra lets exceptions through instead of printing them and leaving with code 1.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    os.environ.pop(RECORDS, None)
+    before = sys.argv
+    sys.argv = [f"scpo {config_name}", *argv]
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(job)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, config_name)) from error
+    finally:
+        sys.argv = before
+    records = os.environ.pop(RECORDS, None)
+    return 0 if records is None else tell_sweep(Path(records))
+
+
+def explain(error: BaseException, config_name: str) -> str:
+    """Hydra's message in one line, with its cause and where to look."""
+    texts = [str(error)]
+    cause = error.__cause__
+    while cause is not None:
+        if str(cause) not in texts[-1]:
+            texts.append(str(cause))
+        cause = cause.__cause__
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    dropped = ("full_key:", "object_type=", "reference_type=", "Set the environment variable")
+    lines = [line for line in lines if line and not line.startswith(dropped)]
+    return f"{'; '.join(lines)} ('scpo {config_name} --help' shows the config groups and keys)"
+
+
+def sweep_dir(run_dir: str | None, name: str) -> str:
+    """The root of a sweep: `run_dir`, or runs/<name>."""
+    from scpo.run.folder import safe_name
+
+    return str(run_dir) if run_dir else str(Path("runs") / safe_name(name))
+
+
+def make_sweep_records() -> Any:
+    """The Hydra callback that opens a folder of records when a sweep starts."""
+    from hydra.experimental.callback import Callback
+
+    class SweepRecords(Callback):
+        def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
+            import tempfile
+
+            root = Path(str(config.hydra.sweep.dir)).absolute()
+            root.mkdir(parents=True, exist_ok=True)
+            os.environ[RECORDS] = tempfile.mkdtemp(prefix=".sweep.", dir=root)
+
+    return SweepRecords()
+
+
+def record(number: int, folder: Path, state: str, error: str | None) -> None:
+    """Note how a job of the running sweep ended."""
+    write_json(
+        Path(os.environ[RECORDS]) / f"{number:06d}.json",
+        {"number": number, "folder": str(folder), "state": state, "error": error},
+    )
+
+
+def any_failed() -> bool:
+    """True where a job of the running sweep has failed."""
+    return any(read_json(p)["state"] == "failed" for p in Path(os.environ[RECORDS]).glob("*.json"))
+
+
+def tell_sweep(records: Path) -> int:
+    """Print how the jobs of a sweep ended, every failure among them; 1 if one failed, else 0. Removes the records."""
+    import shutil
+
+    jobs = [read_json(path) for path in sorted(records.glob("*.json"))]
+    shutil.rmtree(records)
+    failed = [job for job in jobs if job["state"] == "failed"]
+    skipped = [job for job in jobs if job["state"] == "skipped"]
+    done = len(jobs) - len(failed) - len(skipped)
+    text = f"{len(jobs)} jobs: {done} finished, {len(failed)} failed"
+    text += f", {len(skipped)} not started (fail_fast)" if skipped else ""
+    sys.stderr.write(f"{text}; collect them with: scpo table {records.parent}\n")
+    for job in failed:
+        sys.stderr.write(f"failed: job {job['number']}, {job['folder']}: {job['error']}\n")
+    return 1 if failed else 0

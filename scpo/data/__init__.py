@@ -1,0 +1,1 @@
+"""From raw preference data to a table of comparisons."""

@@ -1,0 +1,1 @@
+"""From a table of predictions to numbers with intervals, tables and pages."""

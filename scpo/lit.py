@@ -1,0 +1,208 @@
+"""The LightningModule: a reward model, a weighted pairwise loss, one optimiser step per batch of token-bounded chunks.
+
+Optimisation is manual because a batch is one optimiser step whose chunks are run and freed one after another: the memory bound
+(`batch.tokens`) and the pairs of a step (`batch.pairs`) are set apart, and no loss depends on how a step was cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from scpo.data.datamodule import Chunk
+from scpo.errors import UserError
+from scpo.losses import bradley_terry, gap_margin
+from scpo.metrics.modules import GroupAccuracy
+from scpo.model.reward import RewardModel
+
+MONITORS = {"val/loss": "min", "val/accuracy": "max", "val/accuracy_micro": "max"}
+"""What can be monitored, and whether less or more is better. `val/accuracy` is the mean over groups."""
+
+
+class RewardModule(L.LightningModule):
+    """Trains a reward model on pairs.
+
+    Args:
+        model: the reward model.
+        groups: all groups, by code; logged on every process whether present or not.
+        optimizer: from parameters to an optimiser.
+        schedule: from (optimiser, total steps) to a learning-rate scheduler, stepped after every optimiser step.
+        pairs_per_step: the fixed number that a step's summed loss is divided by.
+        total_steps: the length of the schedule.
+        margin: scale of the score gap that rewards are asked to keep (0: none).
+        centering: coefficient of the squared sum of the two rewards (0: none).
+        clip: largest norm of the gradient (0: no clipping).
+    """
+
+    def __init__(
+        self,
+        model: RewardModel,
+        groups: list[str],
+        *,
+        optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+        schedule: Callable[[torch.optim.Optimizer, int], Any],
+        pairs_per_step: float,
+        total_steps: int,
+        margin: float = 0.0,
+        centering: float = 0.0,
+        clip: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        # Frozen weights are not in the checkpoint (see on_save_checkpoint); what is missing is checked on loading.
+        self.strict_loading = False
+        self.model = model
+        self.groups = list(groups)
+        self.make_optimizer, self.make_schedule = optimizer, schedule
+        self.pairs_per_step, self.total_steps = float(pairs_per_step), int(total_steps)
+        self.margin, self.centering, self.clip = float(margin), float(centering), float(clip)
+        self.val_accuracy = GroupAccuracy(self.groups)
+        self.pairs_seen, self.candidates_encoded, self.seconds = 0, 0, 0.0
+        self._mark: float | None = None
+        self._checked = False
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser over what is trained, and its schedule by steps."""
+        optimizer = self.make_optimizer([p for p in self.parameters() if p.requires_grad])
+        return [optimizer], [{"scheduler": self.make_schedule(optimizer, self.total_steps), "interval": "step"}]
+
+    def pair_losses(self, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses, chosen and rejected rewards of a chunk's pairs, each (n_pairs,)."""
+        rewards = self.model(**chunk["inputs"])
+        chosen, rejected = rewards[chunk["chosen"]], rewards[chunk["rejected"]]
+        margin = gap_margin(chunk["gap"], self.margin) if self.margin else None
+        return (
+            bradley_terry(chosen, rejected, chunk["weight"], margin=margin, centering=self.centering),
+            chosen.detach(),
+            rejected.detach(),
+        )
+
+    def training_step(self, batch: list[Chunk], batch_idx: int) -> None:
+        """One optimiser step. The loss of the step is the weighted sum over its pairs divided by the fixed `pairs_per_step`."""
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        # DDP takes the mean of the ranks' gradients; each rank holds a part of the sum.
+        scale = self.trainer.world_size / self.pairs_per_step
+        total = torch.zeros((), device=self.device)
+        sums = torch.zeros(3, device=self.device)  # margins, correct pairs, pairs
+        for i, chunk in enumerate(batch):
+            last = i == len(batch) - 1
+            with self._no_sync(not last):
+                losses, chosen, rejected = self.pair_losses(chunk)
+                self._check_finite(losses, chunk)
+                loss = losses.sum() * scale
+                self.manual_backward(loss)
+            total += loss.detach()
+            sums += torch.stack([(chosen - rejected).sum(), (chosen > rejected).sum(), losses.new_tensor(len(losses))])
+            self.pairs_seen += len(losses)
+            self.candidates_encoded += len(chunk["inputs"]["input_ids"])
+        if not batch:
+            # This rank has no comparison in the step, but the others wait for its part of the gradient.
+            self.manual_backward(sum((p.sum() * 0.0 for p in self.parameters() if p.requires_grad), total))
+        self._check_gradients()
+        if self.clip > 0:
+            torch.nn.utils.clip_grad_norm_([p for p in self.parameters() if p.requires_grad], self.clip)
+        optimizer.step()
+        schedule: Any = self.lr_schedulers()
+        schedule.step()
+        self._log_step(total, sums, schedule.get_last_lr()[0])
+        now = time.perf_counter()
+        self.seconds += now - self._mark if self._mark is not None else 0.0
+        self._mark = now
+
+    def validation_step(self, batch: list[Chunk], batch_idx: int) -> None:
+        """Adds the batch's pairs to sums; nothing is averaged before the end."""
+        for chunk in batch:
+            losses, chosen, rejected = self.pair_losses(chunk)
+            self.val_accuracy.update(chosen - rejected, chunk["group"])
+            self._val_loss += torch.stack([losses.double().sum(), chunk["weight"].double().sum()])
+
+    def on_validation_epoch_start(self) -> None:
+        self._val_loss = torch.zeros(2, dtype=torch.float64, device=self.device)
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs the same names on every process, whatever groups it saw."""
+        sums = self._val_loss
+        if self.trainer.world_size > 1:
+            torch.distributed.all_reduce(sums)
+        self.log("val/loss", sums[0] / sums[1].clamp(min=1e-12), prog_bar=True)
+        values = self.val_accuracy.compute()
+        self.log("val/accuracy", values["macro"], prog_bar=True)
+        self.log("val/accuracy_micro", values["micro"])
+        for group in self.groups:
+            self.log(f"val/accuracy/{group}", values[group])
+        self.val_accuracy.reset()
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self._mark is None:
+            self._mark = time.perf_counter()
+
+    def on_validation_start(self) -> None:
+        self._mark = None  # the clock of training stands still until the next batch
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Leave frozen weights out, add the counters."""
+        self._mark = None
+        frozen = {name for name, p in self.named_parameters() if not p.requires_grad}
+        checkpoint["state_dict"] = {k: v for k, v in checkpoint["state_dict"].items() if k not in frozen}
+        checkpoint["scpo"] = {
+            "pairs_seen": self.pairs_seen,
+            "candidates_encoded": self.candidates_encoded,
+            "seconds": self.seconds,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint that lacks a trained weight."""
+        trained = {name for name, p in self.named_parameters() if p.requires_grad}
+        missing = sorted(trained - set(checkpoint["state_dict"]))
+        if missing:
+            raise UserError(
+                f"the checkpoint lacks {len(missing)} trained weights (such as {missing[0]}); it is of another model"
+            )
+        counters = checkpoint["scpo"]
+        self.pairs_seen, self.candidates_encoded = counters["pairs_seen"], counters["candidates_encoded"]
+        self.seconds = counters["seconds"]
+
+    def _log_step(self, loss: Tensor, sums: Tensor, rate: float) -> None:
+        """Logs means over the pairs of the whole step, not means of the ranks' means."""
+        if self.trainer.world_size > 1:
+            sums = torch.cat([sums, loss[None] / self.trainer.world_size])
+            torch.distributed.all_reduce(sums)
+            loss = sums[3]
+        pairs = max(1, int(sums[2]))
+        values = {"train/margin": sums[0] / pairs, "train/accuracy": sums[1] / pairs, "train/lr": rate}
+        self.log("train/loss", loss, prog_bar=True, batch_size=pairs)
+        self.log_dict(values, batch_size=pairs)
+
+    def _no_sync(self, wanted: bool) -> contextlib.AbstractContextManager[None]:
+        if wanted and self.trainer.world_size > 1:
+            return self.trainer.strategy.block_backward_sync()  # type: ignore[attr-defined]
+        return contextlib.nullcontext()
+
+    def _check_finite(self, losses: Tensor, chunk: Chunk) -> None:
+        bad = (~torch.isfinite(losses)).nonzero().flatten().tolist()
+        if bad:
+            data = self.trainer.datamodule.train  # type: ignore[attr-defined]
+            names = "; ".join(data.describe(int(chunk["pair"][i])) for i in bad[:3])
+            raise UserError(
+                f"the loss is not finite at step {self.global_step} for {len(bad)} pairs ({names}); lower optim.lr, set "
+                "trainer.gradient_clip_val, or train in float32"
+            )
+
+    def _check_gradients(self) -> None:
+        """At the first step: a training whose gradients are all zero trains nothing, and would say so nowhere."""
+        if self._checked:
+            return
+        self._checked = True
+        gradients = [p.grad for p in self.parameters() if p.requires_grad]
+        if all(g is None or not bool(g.any()) for g in gradients):
+            raise UserError(
+                "all gradients are zero at the first step, so nothing would be trained; with adapters and gradient "
+                "checkpointing the inputs need gradients; or every pair of the step has weight 0"
+            )

@@ -1,0 +1,1 @@
+"""Accuracy over pairs and groups: pure functions, then torchmetrics modules over them."""

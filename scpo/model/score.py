@@ -1,0 +1,100 @@
+"""Scoring: rewards of many texts in eval mode, batched by length under a token budget, on one process or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from scpo.data.batching import collate, scoring_batches
+from scpo.data.encode import Encoded, Turn
+from scpo.errors import UserError
+from scpo.model.reward import RewardModel
+
+FloatArray = npt.NDArray[np.float32]
+Progress = Callable[[int, int], None]
+
+
+def score_encoded(
+    model: RewardModel, encoded: Encoded, *, batch_tokens: int = 8192, progress: Progress | None = None
+) -> FloatArray:
+    """Rewards (n,) float32 of encoded texts; NaN for texts that the length policy dropped.
+
+    Each process of a torch.distributed group takes every world-th batch and all end with all rewards. The model's mode is
+    restored afterwards.
+
+    Args:
+        batch_tokens: most padded tokens of one forward pass.
+        progress: called with (texts done, texts in all) on this process.
+
+    Raises:
+        UserError: a reward that is not finite.
+    """
+    rank, world = _rank_and_world()
+    batches = scoring_batches(encoded.lengths, batch_tokens)[rank::world]
+    rewards = torch.zeros(len(encoded), dtype=torch.float64)
+    done, total = 0, sum(map(len, batches))
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for rows in batches:
+                inputs = {k: v.to(model.device) for k, v in collate(encoded, rows, model.pad_id).items()}
+                rewards[torch.from_numpy(rows)] = model(**inputs).double().cpu()
+                done += len(rows)
+                if progress is not None:
+                    progress(done, total)
+    finally:
+        model.train(training)
+    if world > 1:
+        # Every entry is written by exactly one process, so the sum is exact.
+        on_device = rewards.to(model.device) if torch.distributed.get_backend() == "nccl" else rewards
+        torch.distributed.all_reduce(on_device)
+        rewards = on_device.cpu()
+    out = rewards.numpy().astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(out))
+    if len(bad):
+        raise UserError(
+            f"{model.origin or 'the model'}: {len(bad)} of {len(out)} rewards are not finite (first: text {bad[0]}); "
+            "load it in float32 or bfloat16 and check its weights"
+        )
+    out[encoded.lengths == 0] = np.nan
+    return out
+
+
+def score_texts(
+    model: RewardModel,
+    prompts: Sequence[str],
+    responses: Sequence[str],
+    histories: Sequence[Sequence[Turn]] | None = None,
+    groups: Sequence[str | None] | None = None,
+    *,
+    batch_tokens: int = 8192,
+    progress: Progress | None = None,
+) -> FloatArray:
+    """Rewards (n,) float32 of n texts; equal texts are scored once. See :func:`score_encoded`."""
+    n = len(prompts)
+    histories = histories if histories is not None else [()] * n
+    groups = groups if groups is not None else [None] * n
+    places: dict[Any, int] = {}
+    inverse = np.empty(n, dtype=np.int64)
+    for i, (prompt, response, history, group) in enumerate(zip(prompts, responses, histories, groups, strict=True)):
+        key = (prompt, response, tuple((t["role"], t["content"]) for t in history), group)
+        inverse[i] = places.setdefault(key, len(places))
+    firsts = np.unique(inverse, return_index=True)[1]
+    encoded = model.formatter.encode(
+        [prompts[i] for i in firsts],
+        [responses[i] for i in firsts],
+        [histories[i] for i in firsts],
+        [groups[i] for i in firsts],
+    )
+    return score_encoded(model, encoded, batch_tokens=batch_tokens, progress=progress)[inverse]
+
+
+def _rank_and_world() -> tuple[int, int]:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1

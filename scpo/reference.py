@@ -1,0 +1,107 @@
+"""Reference rewards: every candidate scored once by the frozen global model, and cached by content.
+
+The cache is one parquet file per model and format, from a hash of (prompt, history, response) to a float32 reward: other data
+with the same texts find them there. It is written atomically under a lock, and a damaged file is rebuilt with a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock
+
+from scpo.data.encode import FORMAT_VERSION, Turn
+from scpo.io import atomic_path, sha256_json
+from scpo.model.files import model_fingerprint
+
+if TYPE_CHECKING:
+    from scpo.model.reward import ModelOptions
+
+log = logging.getLogger(__name__)
+
+SCORING_VERSION = 1
+"""Raised when the same model and token ids would give other rewards."""
+
+CACHE = pa.schema([pa.field("text", pa.binary(16), nullable=False), pa.field("reward", pa.float32(), nullable=False)])
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def model_key(folder: Path, options: ModelOptions) -> str:
+    """Hex hash of what decides a no-group reward of a text: weights, tokenizer, template, length policy, precision."""
+    parts = [SCORING_VERSION, FORMAT_VERSION, options.max_length, options.overlong, options.dtype]
+    return sha256_json([model_fingerprint(folder), *parts])
+
+
+def text_key(prompt: str, response: str, history: Sequence[Turn]) -> bytes:
+    """16 bytes that stand for one text, whatever corpus it comes from."""
+    turns = [[t["role"], t["content"]] for t in history]
+    text = json.dumps([prompt, response, turns], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def reference_rewards(
+    frame: pd.DataFrame,
+    folder: Path,
+    options: ModelOptions,
+    cache_dir: Path,
+    score: Callable[[pd.DataFrame], FloatArray],
+) -> FloatArray:
+    """Rewards (n_candidates,) float32 of a comparisons table by a reference model, from the cache where they are there.
+
+    Args:
+        frame: a comparisons table (columns prompt, response, history).
+        folder: the model's folder; only hashed here.
+        options: how the model is loaded, part of the key.
+        cache_dir: holds the cache files.
+        score: called with the rows that are missing, one per distinct text; loads the model. Not called when none are.
+    """
+    key = model_key(folder, options)
+    path = Path(cache_dir) / f"{key[:24]}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [text_key(p, r, h) for p, r, h in zip(frame["prompt"], frame["response"], frame["history"], strict=True)]
+    # The lock is held while scoring, so that a second process waits and finds the work done.
+    with FileLock(f"{path}.lock"):
+        known = _read(path, key)
+        first = {text: i for i, text in reversed(list(enumerate(texts))) if text not in known}
+        if first:
+            rows = np.array(sorted(first.values()))
+            rewards = score(frame.iloc[rows])
+            known.update(zip((texts[i] for i in rows), map(float, rewards), strict=True))
+            _write(path, key, known)
+        return np.array([known[text] for text in texts], dtype=np.float32)
+
+
+def _read(path: Path, key: str) -> dict[bytes, float]:
+    if not path.is_file():
+        return {}
+    try:
+        table = pq.read_table(path, schema=CACHE, page_checksum_verification=True)
+        if (pq.read_schema(path).metadata or {}).get(b"model_key") != key.encode():
+            raise pa.ArrowInvalid("it was written for another model")
+        rewards = table.column("reward").to_numpy()
+        if np.isinf(rewards).any():
+            raise pa.ArrowInvalid("it holds infinite rewards")
+        return dict(zip(table.column("text").to_pylist(), rewards.tolist(), strict=True))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        log.warning(
+            "reward cache %s is damaged (%s); its rewards are computed again", path, " ".join(str(error).split())
+        )
+        return {}
+
+
+def _write(path: Path, key: str, known: dict[bytes, float]) -> None:
+    columns: list[Any] = [pa.array(list(known), type=pa.binary(16)), pa.array(list(known.values()), type=pa.float32())]
+    table = pa.Table.from_arrays(columns, schema=CACHE.with_metadata({"model_key": key}))
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, write_page_checksum=True)

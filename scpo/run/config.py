@@ -1,0 +1,160 @@
+"""The resolved config of a run: its hash, and one check of everything that can be checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scpo.errors import UserError
+from scpo.io import sha256_json
+
+Config = dict[str, Any]
+
+NOT_HASHED = ("run_dir", "cache_dir", "fail_fast")
+"""Keys that change where a run is written or how a sweep ends, but no number."""
+
+ACCELERATORS = ("cpu", "gpu", "mps", "auto", "cuda", "tpu")
+CONDITIONING = ("separate", "none", "prefix")
+
+
+def config_hash(config: Config) -> str:
+    """Hex hash of the config without the keys of `NOT_HASHED`."""
+    return sha256_json({k: v for k, v in config.items() if k not in NOT_HASHED})
+
+
+def check_train_config(config: Config) -> None:
+    """Raise one UserError that names every wrong value of a training config."""
+    from scpo.balance import METHODS
+    from scpo.data.encode import OVERLONG, check_template
+    from scpo.lit import MONITORS
+    from scpo.selection import ARMS, check_beta, check_tau
+
+    check = _Checks()
+    trainer, callbacks, selection = config["trainer"], config["callbacks"], config["selection"]
+    check.one_of("selection.name", selection["name"], ARMS)
+    check.that(lambda: check_tau(number("selection.tau", selection["tau"])))
+    check.that(lambda: check_beta(number("selection.beta", selection["beta"])))
+    check.one_of("balance.name", config["balance"]["name"], METHODS)
+    check.bounds("balance.effective_beta", config["balance"]["effective_beta"], 0, 1, high_open=True)
+    check.one_of("conditioning.name", config["conditioning"]["name"], CONDITIONING)
+    check.that(lambda: check_template(config["conditioning"]["template"], {"group"}, "conditioning.template"))
+    check.bounds("optim.lr", config["optim"]["lr"], 0, None, low_open=True)
+    check.bounds("optim.weight_decay", config["optim"]["weight_decay"], 0, None)
+    check.bounds("schedule.warmup", config["schedule"]["warmup"], 0, 1)
+    check.bounds("loss.margin", config["loss"]["margin"], 0, None)
+    check.bounds("loss.centering", config["loss"]["centering"], 0, None)
+    check.bounds("batch.pairs", config["batch"]["pairs"], 1, None, whole=True)
+    check.bounds("batch.tokens", config["batch"]["tokens"], 1, None, whole=True)
+    check.bounds("batch.workers", config["batch"]["workers"], 0, None, whole=True)
+    check.bounds("seed", config["seed"], 0, 2**32 - 1, whole=True)
+    check.bounds("trainer.max_steps", trainer["max_steps"], -1, None, whole=True)
+    check.bounds("trainer.max_epochs", trainer["max_epochs"], -1, None, whole=True)
+    if trainer["max_steps"] == -1 and trainer["max_epochs"] == -1:
+        check.add("trainer.max_steps and trainer.max_epochs: expected a cap in one of them, found -1 in both")
+    check.bounds("trainer.gradient_clip_val", trainer["gradient_clip_val"], 0, None)
+    check.one_of("trainer.accelerator", trainer["accelerator"], ACCELERATORS)
+    if str(trainer["precision"]).startswith("16"):
+        check.add(
+            f"trainer.precision: expected 32-true or bf16-mixed, found {trainer['precision']!r}: float16 rewards overflow"
+        )
+    if trainer["val_check_interval"] is not None:
+        check.bounds("trainer.val_check_interval", trainer["val_check_interval"], 1, None, whole=True)
+    check.bounds("callbacks.every_n_steps", callbacks["every_n_steps"], 1, None, whole=True)
+    if callbacks["monitor"] is not None:
+        check.one_of("callbacks.monitor", callbacks["monitor"], MONITORS)
+    if callbacks["patience"] is not None:
+        check.bounds("callbacks.patience", callbacks["patience"], 1, None, whole=True)
+        if callbacks["monitor"] is None:
+            check.add("callbacks.patience: needs callbacks.monitor (val/accuracy, val/accuracy_micro or val/loss)")
+    check.one_of("model.overlong", config["model"]["overlong"], OVERLONG)
+    check.one_of("model.dtype", config["model"]["dtype"], ("float32", "bfloat16"))
+    check.bounds("model.max_length", config["model"]["max_length"], 16, None, whole=True)
+    _check_shared(config, check)
+    check.raise_all()
+
+
+def check_evaluate_config(config: Config) -> None:
+    """Raise one UserError that names every wrong value of an evaluation config."""
+    check = _Checks()
+    if config["run"] is None and config["model"]["name_or_path"] is None:
+        check.add("give run=RUN (a run folder) or model.name_or_path=ID_OR_PATH with data.dir=DATA")
+    if config["run"] is not None and config["model"]["name_or_path"] is not None:
+        check.add("give run=RUN or model.name_or_path=ID_OR_PATH, not both")
+    if config["run"] is None and config["data"]["dir"] is None:
+        check.add("data.dir: expected the folder of a comparisons table (scpo prepare ... --out DATA), found null")
+    check.bounds("batch.tokens", config["batch"]["tokens"], 1, None, whole=True)
+    _check_shared(config, check)
+    check.raise_all()
+
+
+def _check_shared(config: Config, check: _Checks) -> None:
+    from scpo.selection import check_beta, check_tau
+
+    evaluation, split = config["evaluation"], config["split"]
+    check.one_of("evaluation.split", evaluation["split"], ("test", "val", "train", "all"))
+    check.bounds("evaluation.min_clusters", evaluation["min_clusters"], 1, None, whole=True)
+    check.bounds("evaluation.min_pairs", evaluation["min_pairs"], 1, None, whole=True)
+    check.bounds("evaluation.resamples", evaluation["resamples"], 100, 1_000_000, whole=True)
+    if evaluation["tau"] is not None:
+        check.that(lambda: check_tau(number("evaluation.tau", evaluation["tau"])), "evaluation.tau: ")
+    if evaluation["beta"] is not None:
+        check.that(lambda: check_beta(number("evaluation.beta", evaluation["beta"])), "evaluation.beta: ")
+    check.bounds("data.min_gap", config["data"]["min_gap"], 0, None)
+    check.one_of("split.method", split["method"], ("prepared", "stratified", "paper", "question", "row"))
+    check.bounds("split.val_fraction", split["val_fraction"], 0, 1, high_open=True)
+    names = config["groups"]["names"]
+    if names is not None and (not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names)):
+        check.add(f"groups.names: expected a list of group names such as [Chile,South Africa], found {names!r}")
+
+
+def number(key: str, value: Any) -> float:
+    """``value`` as a float, or a UserError that names its key."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{key}: expected a number, found {value!r}")
+    return float(value)
+
+
+class _Checks:
+    """Gathers what is wrong, so that a user mends a config once and not value by value."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+
+    def add(self, message: str) -> None:
+        self.wrong.append(message)
+
+    def that(self, check: Callable[[], None], prefix: str = "") -> None:
+        try:
+            check()
+        except UserError as error:
+            self.wrong.append(f"{prefix}{error}")
+
+    def one_of(self, key: str, value: Any, known: Any) -> None:
+        if value not in known:
+            self.add(f"{key}: expected one of {', '.join(map(str, known))}, found {value!r}")
+
+    def bounds(
+        self,
+        key: str,
+        value: Any,
+        low: float,
+        high: float | None,
+        *,
+        low_open: bool = False,
+        high_open: bool = False,
+        whole: bool = False,
+    ) -> None:
+        right_type = isinstance(value, int) if whole else isinstance(value, int | float)
+        if isinstance(value, bool) or not right_type or value != value:
+            self.add(f"{key}: expected a {'whole ' if whole else ''}number, found {value!r}")
+            return
+        too_low = value <= low if low_open else value < low
+        too_high = high is not None and (value >= high if high_open else value > high)
+        if too_low or too_high:
+            ends = f"{'above' if low_open else 'at least'} {low}"
+            ends += "" if high is None else f" and {'below' if high_open else 'at most'} {high}"
+            self.add(f"{key}: expected {ends}, found {value}")
+
+    def raise_all(self) -> None:
+        if self.wrong:
+            raise UserError("; ".join(self.wrong))

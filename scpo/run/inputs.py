@@ -1,0 +1,196 @@
+"""What a run reads: the comparisons of its groups, split; and the folders of its starting and reference model."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from scpo.data.manifest import read_manifest
+from scpo.data.pairs import Pairs, make_pairs
+from scpo.data.schema import read_comparisons
+from scpo.data.split import assign_split, check_split
+from scpo.errors import UserError, did_you_mean
+from scpo.groups import resolve
+from scpo.model.files import resolve_model, reward_head
+from scpo.run.config import Config
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class RunData:
+    """The comparisons of a run's groups.
+
+    Attributes:
+        frame: the comparisons table, rows of these groups only, index 0..n-1.
+        comparison: (n_candidates,) integer code of each row's comparison.
+        groups: in the order of the config, or sorted.
+        manifest: of the prepared folder.
+        notes: sentences for the report: groups left out, pairs of equal texts.
+    """
+
+    frame: pd.DataFrame
+    comparison: npt.NDArray[np.int64]
+    groups: list[str]
+    manifest: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def group_code(self) -> npt.NDArray[np.int64]:
+        """(n_candidates,) position of each row's group in `groups`."""
+        return pd.Categorical(self.frame["group"], categories=self.groups).codes.astype(np.int64)
+
+    def pairs(self, split: str, min_gap: float) -> Pairs:
+        """The pairs of one split ("all": of every split), as positions in `frame`."""
+        scores = self.frame["score"].to_numpy(dtype=np.float64, na_value=np.nan)
+        if split != "all":
+            scores = np.where(self.frame["split"] == split, scores, np.nan)
+        return make_pairs(self.comparison, scores, min_gap)
+
+
+def load_data(config: Config, *, need_train: bool = True) -> RunData:
+    """Read, regroup, split and restrict the comparisons of a config.
+
+    Raises:
+        UserError: no such data, an unknown group, a group without training or test pairs.
+    """
+    folder = config["data"]["dir"]
+    if folder is None:
+        raise UserError(
+            "data.dir: expected the folder of a comparisons table (scpo prepare ... --out DATA), found null"
+        )
+    folder = Path(folder)
+    if not folder.exists() and config["data"].get("simulate"):
+        make_simulated(folder, config["data"]["simulate"])
+    frame, manifest = read_comparisons(folder), read_manifest(folder)
+    notes: list[str] = []
+    attribute = config["groups"]["attribute"]
+    if attribute is not None:
+        frame = regroup(frame, attribute, notes)
+    split = config["split"]
+    if split["method"] != "prepared":
+        frame["split"] = assign_split(
+            frame,
+            split["method"],
+            seed=split["seed"],
+            fractions=tuple(split["fractions"]),
+            survey_users=manifest["extra"].get("survey_users"),
+            val_fraction=split["val_fraction"],
+        )
+        check_split(frame, by_cluster=split["method"] != "row")
+    names = config["groups"]["names"]
+    present = sorted(frame["group"].unique())
+    groups = resolve(names, present) if names is not None else enough_groups(frame, present, config, notes)
+    frame = frame[frame["group"].isin(groups)].reset_index(drop=True)
+    data = RunData(frame, pd.factorize(frame["comparison_id"])[0].astype(np.int64), groups, manifest, notes)
+    check_groups(data, config, need_train)
+    return data
+
+
+def make_simulated(folder: Path, settings: dict[str, Any]) -> None:
+    """Simulate and prepare the embedded world where `data=simulated` finds no data yet."""
+    import tempfile
+
+    from scpo.data.manifest import finish
+    from scpo.data.prism import read_prism
+    from scpo.data.simulate import simulate
+
+    log.info("%s does not exist: simulating the embedded world there", folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        simulate(Path(temporary) / "raw", **settings)
+        finish(read_prism(Path(temporary) / "raw" / "prism"), folder)
+
+
+def regroup(frame: pd.DataFrame, attribute: str, notes: list[str]) -> pd.DataFrame:
+    """Take an attribute of the annotator as the group; rows without it are left out and counted; the old group is kept."""
+    values = [a.get(attribute) for a in frame["attributes"]]
+    known = {name for a in frame["attributes"] for name in a}
+    if attribute not in known:
+        raise UserError(
+            f"groups.attribute: expected an attribute of the data, found {attribute!r}.{did_you_mean(attribute, known)}"
+        )
+    has = np.array([value is not None for value in values])
+    if not has.all():
+        lost = frame.loc[~has, "comparison_id"].nunique()
+        notes.append(f"{lost} comparisons have no attribute {attribute!r} and are left out.")
+    attributes: Any = [{**a, "group": g} for a, g in zip(frame["attributes"], frame["group"], strict=True)]
+    return frame.assign(group=values, attributes=attributes)[has].reset_index(drop=True)
+
+
+def enough_groups(frame: pd.DataFrame, present: list[str], config: Config, notes: list[str]) -> list[str]:
+    """The groups whose test rows reach the minimum of clusters and pairs; the others are named in the notes."""
+    evaluation = config["evaluation"]
+    where = frame if evaluation["split"] == "all" else frame[frame["split"] == evaluation["split"]]
+    counts = where.groupby("group").agg(clusters=("cluster_id", "nunique"))
+    codes = pd.factorize(where["comparison_id"])[0].astype(np.int64)
+    scores = where["score"].to_numpy(dtype=np.float64, na_value=np.nan)
+    pairs = make_pairs(codes, scores, config["data"]["min_gap"])
+    n_pairs = where["group"].iloc[pairs.chosen].value_counts()
+    small = [
+        g
+        for g in present
+        if counts["clusters"].get(g, 0) < evaluation["min_clusters"] or n_pairs.get(g, 0) < evaluation["min_pairs"]
+    ]
+    if small:
+        notes.append(
+            f"groups=all leaves out {len(small)} groups with fewer than {evaluation['min_clusters']} clusters or "
+            f"{evaluation['min_pairs']} pairs in {evaluation['split']}: {', '.join(small)}."
+        )
+    kept = [g for g in present if g not in small]
+    if not kept:
+        raise UserError(
+            "groups=all: no group has enough test pairs; lower evaluation.min_clusters and evaluation.min_pairs"
+        )
+    return kept
+
+
+def check_groups(data: RunData, config: Config, need_train: bool) -> None:
+    """Raise UserError unless every group has pairs where they are needed."""
+    wanted = [config["evaluation"]["split"], *(["train"] if need_train else [])]
+    for split in wanted:
+        pairs = data.pairs(split, config["data"]["min_gap"])
+        have = set(data.frame["group"].iloc[pairs.chosen])
+        lacking = [g for g in data.groups if g not in have]
+        if lacking:
+            raise UserError(
+                f"{config['data']['dir']}: expected {split} pairs for every group, found none for {', '.join(lacking)}; "
+                "choose other groups (groups.names=[...]) or another split"
+            )
+
+
+def starting_folder(config: Config, data: RunData, work: Path) -> tuple[Path, bool]:
+    """The starting model's folder, and whether it was just built from scratch (and so has no trained head)."""
+    model = config["model"]
+    if model["name_or_path"] is not None:
+        return resolve_model(model["name_or_path"], allow_pickle=model["allow_pickle"]), False
+    if not model.get("scratch"):
+        raise UserError("model.name_or_path: expected a model folder or a Hub id, found null")
+    from scpo.model import tiny
+
+    folder = work / "start"
+    if not (folder / "config.json").is_file():
+        train = data.frame[data.frame["split"] == "train"]
+        texts = [*train["prompt"], *train["response"]]
+        tiny.build(folder, texts, seed=config["seed"], max_length=max(512, model["max_length"]), **model["scratch"])
+    return folder, True
+
+
+def reference_folder(config: Config, start: Path, from_scratch: bool) -> Path | None:
+    """The reference model's folder: the named one, else the starting model if it has a trained head, else None."""
+    reference = config["reference"]
+    if reference["name_or_path"] is not None:
+        folder = resolve_model(reference["name_or_path"], allow_pickle=reference["allow_pickle"])
+        if not reward_head(folder):
+            raise UserError(
+                f"{folder}: expected a reference model with a trained reward head, found a model without one; train it first "
+                "(scpo train experiment=global model.name_or_path=...) and give that run's model folder"
+            )
+        return folder
+    return start if not from_scratch and reward_head(start) else None

@@ -1,0 +1,83 @@
+"""The end of every run and every evaluation: predictions to metrics.json, report and plots."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pandas as pd
+
+from scpo.evaluation.predictions import write_predictions
+from scpo.evaluation.report import write_report
+from scpo.evaluation.summary import summarise
+from scpo.io import write_json
+from scpo.run.config import Config
+from scpo.run.folder import RunFolder, versions
+from scpo.run.inputs import RunData
+
+
+def measure(
+    config: Config,
+    predictions: pd.DataFrame,
+    folder: RunFolder,
+    *,
+    train: dict[str, Any] | None = None,
+    selected: dict[str, dict[str, Any]] | None = None,
+    data: RunData | None = None,
+    notes: list[str] | None = None,
+) -> dict[str, Any]:
+    """Write predictions.parquet, metrics.json, report.md, report.html and plots; return the metrics.
+
+    Args:
+        predictions: the predictions table.
+        train: counters of the training.
+        selected: per group, what the selection kept.
+        data: names the groups to report and the data's losses.
+        notes: sentences for the report.
+    """
+    evaluation, arm = config["evaluation"], config.get("selection", {})
+    has_reference = bool(predictions["reference_reward"].notna().any())
+    tau = evaluation["tau"] if evaluation["tau"] is not None else arm.get("tau")
+    beta = evaluation["beta"] if evaluation["beta"] is not None else arm.get("beta")
+    metrics = summarise(
+        predictions,
+        kept_ratio={g: c["kept share"] for g, c in selected.items()} if selected else None,
+        train=train,
+        min_gap=config["data"]["min_gap"],
+        tau=tau if has_reference else None,
+        beta=beta if has_reference else None,
+        min_clusters=evaluation["min_clusters"],
+        min_pairs=evaluation["min_pairs"],
+        resamples=evaluation["resamples"],
+        seed=config["seed"],
+        groups=data.groups if data is not None else None,
+    )
+    write_predictions(predictions, folder.path / "predictions.parquet")
+    write_json(folder.path / "metrics.json", metrics)
+    status = folder.status() or {}
+    context = {
+        "title": title(config),
+        "config": config,
+        "command": status.get("command", ""),
+        "versions": versions(),
+        "data_losses": data.manifest["counts"] if data is not None else None,
+        "selection": selected,
+        "notes": notes or [],
+    }
+    write_report(folder.path, metrics, context=context)
+    return metrics
+
+
+def title(config: Config) -> str:
+    """A heading for the report."""
+    what = config["data"]["name"]
+    if "selection" not in config:
+        return f"Evaluation on {what}"
+    return (
+        f"{config['selection']['name']} on {what}, conditioning {config['conditioning']['name']}, seed {config['seed']}"
+    )
+
+
+def command_line(argv: list[str]) -> str:
+    """The command as it can be typed again."""
+    return shlex.join(["scpo", *argv])
