@@ -6,12 +6,15 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from scpo.errors import UserError
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @contextlib.contextmanager
@@ -48,7 +51,7 @@ def read_json(path: Path) -> Any:
     """Read one JSON document."""
     try:
         return json.loads(require_file(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, thousands of digits or brackets
         raise UserError(f"{path}: expected a JSON document, found something else ({error})") from error
 
 
@@ -89,7 +92,8 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield ``(line_number, object)`` of a JSON lines file; line numbers count from 1.
 
     Raises:
-        UserError: missing file, bytes that are not UTF-8, or a line that is not a JSON object.
+        UserError: missing file, bytes that are not UTF-8, a line that is not a JSON object, or text with half of a
+            surrogate pair, which no tokenizer takes and no table can store.
     """
     path = require_file(path)
     with open(path, "rb") as stream:
@@ -103,14 +107,27 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     f"{path}: line {number}: expected UTF-8 text, found binary data (byte {error.start}); "
                     "is the file compressed or damaged?"
                 ) from error
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:  # not JSON, or thousands of digits or brackets
                 raise UserError(
                     f"{path}: line {number}: expected a JSON object, found {shorten(raw.decode('utf-8'))} ({error}); "
                     "is the file truncated?"
                 ) from error
             if not isinstance(row, dict):
                 raise UserError(f"{path}: line {number}: expected a JSON object, found {shorten(repr(row))}")
+            if _SURROGATE.search(raw) and not _is_unicode(row):
+                raise UserError(
+                    f"{path}: line {number}: expected Unicode text, found half of a surrogate pair (an escape such as "
+                    "\\ud83d alone: the text was cut inside a character); remove it"
+                )
             yield number, row
+
+
+def _is_unicode(row: dict[str, Any]) -> bool:
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def shorten(text: str, limit: int = 60) -> str:

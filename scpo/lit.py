@@ -176,7 +176,7 @@ class RewardModule(L.LightningModule):
             torch.distributed.all_reduce(sums)
             loss = sums[3]
         pairs = max(1, int(sums[2]))
-        values = {"train/margin": sums[0] / pairs, "train/accuracy": sums[1] / pairs, "train/lr": rate}
+        values: dict[str, Any] = {"train/margin": sums[0] / pairs, "train/accuracy": sums[1] / pairs, "train/lr": rate}
         self.log("train/loss", loss, prog_bar=True, batch_size=pairs)
         self.log_dict(values, batch_size=pairs)
 

@@ -138,12 +138,12 @@ def build(
 
 def group_of(annotator: Annotator, group_by: str) -> tuple[str | None, str]:
     """The annotator's group, or null and the reason."""
-    from scpo.groups import canonical
+    from scpo.groups import tidy
 
     if group_by == COUNTRY:
         return annotator.country, annotator.no_country
     value = annotator.attributes.get(group_by)
-    return (canonical(value), "") if value is not None else (None, f"no {group_by}")
+    return (tidy(value), "") if value is not None else (None, f"no {group_by}")
 
 
 def group_of_user(user: str | None, groups: dict[str, tuple[str | None, str]]) -> tuple[str | None, str]:

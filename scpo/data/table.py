@@ -182,11 +182,13 @@ def label(row: Row, part: str, fields: Fields, place: str) -> str | None:
 
 
 def group_of(row: Row, fields: Fields, place: str) -> str | None:
-    """The group by its canonical name."""
-    from scpo.groups import canonical
+    """The group by its canonical name; codes are read as countries only in a column that says so (CA may be California)."""
+    from scpo.groups import canonical, tidy
 
     name = label(row, "group", fields, place)
-    return None if name is None else canonical(name)
+    if name is None:
+        return None
+    return canonical(name) if len(name) > 3 or "country" in fields.names["group"].lower() else tidy(name)
 
 
 def attributes_of(row: Row, fields: Fields, place: str) -> dict[str, str]:

@@ -125,7 +125,7 @@ def reward_head(folder: Path) -> bool:
     if not any(str(a).endswith("ForSequenceClassification") for a in architectures):
         return False
     # transformers leaves num_labels out and writes id2label instead; without either it means 2.
-    outputs = config.get("num_labels") or len(config.get("id2label") or {0: "", 1: ""})
+    outputs = config.get("num_labels") or len(config.get("id2label") or (0, 1))
     if outputs != 1:
         raise UserError(
             f"{folder}: expected a reward model with num_labels 1, found a classifier with {outputs} labels; "

@@ -26,6 +26,9 @@ def add_lora(network: Any, settings: dict[str, Any], seed: int) -> Any:
     unknown = set(settings) - {"rank", "alpha", "dropout", "targets"}
     if unknown:
         raise UserError(f"model.lora: expected rank, alpha, dropout, targets; found {sorted(unknown)[0]!r}")
+    # All of the head is trained in full, also the layers before its last one (ModernBERT's head, DeBERTa's pooler), which
+    # peft by itself would freeze, random as they may be.
+    heads = [name for name, m in network.named_children() if name != network.base_model_prefix and any(m.parameters())]
     config = LoraConfig(
         # Without the task type peft leaves a new head frozen at random values.
         task_type=TaskType.SEQ_CLS,
@@ -33,6 +36,8 @@ def add_lora(network: Any, settings: dict[str, Any], seed: int) -> Any:
         lora_alpha=settings["alpha"],
         lora_dropout=float(settings.get("dropout", 0.0)),
         target_modules=settings["targets"] if isinstance(settings["targets"], str) else list(settings["targets"]),
+        exclude_modules=rf"({'|'.join(heads)})(\..*)?",
+        modules_to_save=heads,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -41,8 +46,8 @@ def add_lora(network: Any, settings: dict[str, Any], seed: int) -> Any:
         except ValueError as error:
             raise UserError(f"model.lora: {' '.join(str(error).split())[:300]}") from error
     trained = [name for name, p in wrapped.named_parameters() if p.requires_grad]
-    heads = [n for n, _ in network.named_children() if n != network.base_model_prefix]
-    if not any("lora_" in name for name in trained) or not any(f".{h}." in name for name in trained for h in heads):
+    frozen_heads = [h for h in heads if not any(f".{h}.modules_to_save." in name for name in trained)]
+    if not any("lora_" in name for name in trained) or frozen_heads:
         raise UserError(
             "model.lora: expected trainable adapters and a trainable head; the targets leave one of them frozen"
         )

@@ -60,9 +60,8 @@ class RewardModel(nn.Module):
         self.origin = origin
         base = self.classifier
         self.reads_last_token = isinstance(getattr(base, "score", None), nn.Linear) or _wraps_linear(base)
-        for name, module in base.named_children():
-            if name != base.base_model_prefix:
-                _keep_float32(module)
+        for module in head_modules(base).values():
+            _keep_float32(module)
 
     @property
     def classifier(self) -> Any:
@@ -150,6 +149,8 @@ def load_model(folder: Path, options: ModelOptions, *, require_head: bool = Fals
             reason = " ".join(str(error).split())[:300]
             raise UserError(f"{folder}: cannot be loaded as a sequence classifier: {reason}") from error
     _check_loaded(network, info, folder, trained_head, notes, options)
+    if trained_head and DTYPES[options.dtype] != torch.float32:
+        _restore_head(network, folder)
     added = _set_pad_token(tokenizer, network)
     if added:
         notes.append(f"{folder}: {added}")
@@ -231,13 +232,26 @@ def _set_pad_token(tokenizer: Any, network: Any) -> str:
 
 
 def _check_length(network: Any, tokenizer: Any, options: ModelOptions, folder: Path) -> None:
-    positions = getattr(network.config, "max_position_embeddings", None) or options.max_length
-    # RoBERTa-like models count positions from pad id + 1; transformers writes the usable length into the tokenizer.
-    usable = min(int(positions), int(min(tokenizer.model_max_length, 10**9)))
+    positions = _usable_positions(network) or options.max_length
+    usable = min(positions, int(min(tokenizer.model_max_length, 10**9)))
     if options.max_length > usable:
         raise UserError(
-            f"{folder}: model.max_length is {options.max_length}, but this model reads at most {usable} tokens"
+            f"{folder}: model.max_length is {options.max_length}, but this model reads at most {usable} tokens; "
+            f"set model.max_length={usable} or less"
         )
+
+
+def _usable_positions(network: Any) -> int | None:
+    """The most tokens a model has positions for, or None where its config names no limit.
+
+    RoBERTa-like models count positions from their pad id + 1 (their position table has a padding index): of 514 positions
+    512 can be used.
+    """
+    positions = getattr(network.config, "max_position_embeddings", None)
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1
+    return int(positions) if positions else None
 
 
 def _wraps_linear(classifier: Any) -> bool:
@@ -246,18 +260,52 @@ def _wraps_linear(classifier: Any) -> bool:
     return score is not None and isinstance(getattr(score, "original_module", None), nn.Linear)
 
 
-def _keep_float32(module: nn.Module) -> None:
-    """Make a head compute in float32 whatever the backbone's dtype or autocast: bf16 rewards make false ties."""
-    module.float()
-    inner = module.forward
+class _Float32Head(nn.Module):
+    """Mixed into the class of a head's module: computes in float32 whatever the backbone's dtype or autocast.
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        cast = [a.float() if isinstance(a, Tensor) and a.is_floating_point() else a for a in args]
-        device = next((a.device.type for a in cast if isinstance(a, Tensor)), "cpu")
+    A class of its own, and not a new `forward` on the instance, since a copy of the module would keep calling the original.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        cast = [_float32(a) for a in args]
+        named = {k: _float32(v) for k, v in kwargs.items()}
+        device = next((a.device.type for a in (*cast, *named.values()) if isinstance(a, Tensor)), "cpu")
         with torch.autocast(device_type=device, enabled=False):
-            return inner(*cast, **kwargs)
+            return super().forward(*cast, **named)
 
-    module.forward = forward  # type: ignore[method-assign]
+
+def _float32(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _keep_float32(module: nn.Module) -> None:
+    """Make a head keep and compute float32: bf16 rewards make false ties."""
+    module.float()
+    own = type(module)
+    if not issubclass(own, _Float32Head):
+        module.__class__ = type(f"Float32{own.__name__}", (_Float32Head, own), {})
+
+
+def head_modules(classifier: Any) -> dict[str, nn.Module]:
+    """The modules of a sequence classifier beside its backbone, by name: score, or pooler, dropout and classifier."""
+    return {name: module for name, module in classifier.named_children() if name != classifier.base_model_prefix}
+
+
+def _restore_head(network: Any, folder: Path) -> None:
+    """Read the head's weights again from the safetensors in the precision they have there.
+
+    transformers casts all weights to the backbone's dtype while it loads; a float32 head would come back rounded to bfloat16.
+    """
+    from safetensors import safe_open
+
+    heads = head_modules(network)
+    for module in heads.values():
+        module.float()
+    wanted = {f"{name}.{key}": tensor for name, m in heads.items() for key, tensor in m.state_dict().items()}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for key in wanted.keys() & set(file.keys()):
+                wanted[key].copy_(file.get_tensor(key))
 
 
 @contextlib.contextmanager

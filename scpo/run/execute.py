@@ -92,7 +92,17 @@ def finish(config: Config, inputs: Inputs, folder: RunFolder) -> dict[str, Any]:
     conditioning.write_steering(run_dir / "model", config, data.groups)
     train = {key: sum(r[key] for r in results.values()) for key in ("pairs", "candidates_encoded", "seconds")}
     notes = [*data.notes, *training_notes(results)]
-    return measure(config, frame, folder, train=train, selected=inputs.counts, data=data, notes=notes)
+    return measure(
+        config,
+        frame,
+        folder,
+        groups=data.groups,
+        kept={group: counts["kept share"] for group, counts in inputs.counts.items()},
+        selected=inputs.counts,
+        train=train,
+        losses=data.manifest["counts"],
+        notes=notes,
+    )
 
 
 def training_notes(results: dict[str, dict[str, Any]]) -> list[str]:

@@ -41,6 +41,12 @@ class RunData:
     manifest: dict[str, Any]
     notes: list[str] = field(default_factory=list)
 
+    def restrict(self, groups: list[str]) -> None:
+        """Keep the rows of these groups only."""
+        self.frame = self.frame[self.frame["group"].isin(groups)].reset_index(drop=True)
+        self.comparison = pd.factorize(self.frame["comparison_id"])[0].astype(np.int64)
+        self.groups = groups
+
     @property
     def group_code(self) -> npt.NDArray[np.int64]:
         """(n_candidates,) position of each row's group in `groups`."""
@@ -87,8 +93,8 @@ def load_data(config: Config, *, need_train: bool = True) -> RunData:
     names = config["groups"]["names"]
     present = sorted(frame["group"].unique())
     groups = resolve(names, present) if names is not None else enough_groups(frame, present, config, notes)
-    frame = frame[frame["group"].isin(groups)].reset_index(drop=True)
-    data = RunData(frame, pd.factorize(frame["comparison_id"])[0].astype(np.int64), groups, manifest, notes)
+    data = RunData(frame, np.zeros(0, dtype=np.int64), groups, manifest, notes)
+    data.restrict(groups)
     check_groups(data, config, need_train)
     return data
 
@@ -187,10 +193,15 @@ def reference_folder(config: Config, start: Path, from_scratch: bool) -> Path | 
     reference = config["reference"]
     if reference["name_or_path"] is not None:
         folder = resolve_model(reference["name_or_path"], allow_pickle=reference["allow_pickle"])
-        if not reward_head(folder):
-            raise UserError(
-                f"{folder}: expected a reference model with a trained reward head, found a model without one; train it first "
-                "(scpo train experiment=global model.name_or_path=...) and give that run's model folder"
-            )
+        check_reference(folder)
         return folder
     return start if not from_scratch and reward_head(start) else None
+
+
+def check_reference(folder: Path) -> None:
+    """Raise UserError unless a folder says that it holds a trained reward head."""
+    if not reward_head(folder):
+        raise UserError(
+            f"{folder}: expected a reference model with a trained reward head, found a model without one; train it first "
+            "(scpo train experiment=global model.name_or_path=...) and give that run's model folder"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,6 @@ from scpo.evaluation.summary import summarise
 from scpo.io import write_json
 from scpo.run.config import Config
 from scpo.run.folder import RunFolder, versions
-from scpo.run.inputs import RunData
 
 
 def measure(
@@ -21,18 +21,22 @@ def measure(
     predictions: pd.DataFrame,
     folder: RunFolder,
     *,
-    train: dict[str, Any] | None = None,
+    groups: list[str],
+    kept: Mapping[str, float | None] | None = None,
     selected: dict[str, dict[str, Any]] | None = None,
-    data: RunData | None = None,
+    train: dict[str, Any] | None = None,
+    losses: dict[str, Any] | None = None,
     notes: list[str] | None = None,
 ) -> dict[str, Any]:
     """Write predictions.parquet, metrics.json, report.md, report.html and plots; return the metrics.
 
     Args:
         predictions: the predictions table.
+        groups: to report, also those without pairs.
+        kept: share of training pairs kept by the selection, by group.
+        selected: per group, what the selection kept, as a table of the report.
         train: counters of the training.
-        selected: per group, what the selection kept.
-        data: names the groups to report and the data's losses.
+        losses: the manifest's account of dropped rows.
         notes: sentences for the report.
     """
     evaluation, arm = config["evaluation"], config.get("selection", {})
@@ -41,7 +45,7 @@ def measure(
     beta = evaluation["beta"] if evaluation["beta"] is not None else arm.get("beta")
     metrics = summarise(
         predictions,
-        kept_ratio={g: c["kept share"] for g, c in selected.items()} if selected else None,
+        kept_ratio=kept,
         train=train,
         min_gap=config["data"]["min_gap"],
         tau=tau if has_reference else None,
@@ -50,7 +54,7 @@ def measure(
         min_pairs=evaluation["min_pairs"],
         resamples=evaluation["resamples"],
         seed=config["seed"],
-        groups=data.groups if data is not None else None,
+        groups=groups,
     )
     write_predictions(predictions, folder.path / "predictions.parquet")
     write_json(folder.path / "metrics.json", metrics)
@@ -60,7 +64,7 @@ def measure(
         "config": config,
         "command": status.get("command", ""),
         "versions": versions(),
-        "data_losses": data.manifest["counts"] if data is not None else None,
+        "data_losses": losses,
         "selection": selected,
         "notes": notes or [],
     }

@@ -69,9 +69,9 @@ def prepare_inputs(config: Config, data: RunData, start: Path, rewards: FloatArr
     arm, settings = config["selection"]["name"], config["selection"]
     pairs = data.pairs("train", config["data"]["min_gap"])
     group = data.group_code[pairs.chosen]
-    plus, minus = np.zeros(len(pairs)), np.zeros(len(pairs))
-    if rewards is not None:
-        plus, minus = rewards[pairs.chosen], rewards[pairs.rejected]
+    # Only `full` runs without rewards, and it does not look at them.
+    known: Any = rewards if rewards is not None else np.zeros(len(data.frame), dtype=np.float32)
+    plus, minus = known[pairs.chosen], known[pairs.rejected]
     chosen = selection.select(arm, plus, minus, group, tau=settings["tau"], beta=settings["beta"], seed=config["seed"])
     n_groups = len(data.groups)
     before, after = np.bincount(group, minlength=n_groups), np.bincount(group[chosen.keep], minlength=n_groups)

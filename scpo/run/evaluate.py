@@ -1,0 +1,210 @@
+"""Evaluation without training: a run's saved predictions again, a run's models on other data, or any reward model."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scpo import conditioning
+from scpo.data.manifest import read_manifest
+from scpo.errors import UserError
+from scpo.evaluation.predictions import read_predictions
+from scpo.io import read_json
+from scpo.model.files import model_fingerprint, resolve_model
+from scpo.model.reward import ModelOptions, load_model
+from scpo.model.score import score_texts
+from scpo.run.config import Config, check_evaluate_config, config_hash
+from scpo.run.folder import RunFolder, default_run_dir
+from scpo.run.inputs import RunData, check_reference, load_data
+from scpo.run.launch import read_config
+from scpo.run.measure import measure
+from scpo.run.progress import Progress
+from scpo.run.rewards import pick_device, score_reference, set_threads, tell
+
+log = logging.getLogger(__name__)
+
+
+def evaluate(config: Config, given: set[str], command: str) -> tuple[Path, dict[str, Any]]:
+    """Evaluate as the config says; returns the folder of the results and the metrics.
+
+    Args:
+        config: the resolved config of ``scpo evaluate``.
+        given: the keys that the user set, so that a run's own settings stand where nothing was said.
+        command: what the user typed, for the record.
+    """
+    check_evaluate_config(config)
+    set_threads(config)
+    if config["run"] is None:
+        folder = resolve_model(config["model"]["name_or_path"], allow_pickle=config["model"]["allow_pickle"])
+        return _score_and_measure(config, folder, None, command)
+    run_dir = Path(config["run"])
+    trained = read_config(run_dir)
+    status = read_json(run_dir / "status.json")
+    if status.get("state") != "finished":
+        raise UserError(
+            f"{run_dir}: expected a finished run, found one that is {status.get('state')}: {status.get('error')}"
+        )
+    config = _with_settings_of(config, trained, given)
+    if not any(
+        key.split(".")[0] in ("data", "split", "groups", "reference") or key == "evaluation.split" for key in given
+    ):
+        return _measure_again(config, run_dir, command)
+    return _score_and_measure(config, run_dir / "model", run_dir, command)
+
+
+def _with_settings_of(config: Config, trained: Config, given: set[str]) -> Config:
+    """The evaluation's config with the run's data, groups, split, model and reference wherever the user set nothing."""
+    merged = {**config, "selection": trained["selection"], "conditioning": trained["conditioning"]}
+    for section in ("data", "groups", "split", "reference", "evaluation", "batch"):
+        mine = {k.split(".", 1)[1] for k in given if k.startswith(f"{section}.")}
+        if section in given:
+            continue
+        kept = {k: v for k, v in config[section].items() if k in mine}
+        merged[section] = {
+            **config[section],
+            **{k: trained[section][k] for k in config[section] if k in trained[section]},
+            **kept,
+        }
+    if any(k == "data.dir" or k == "data" for k in given) and not any(k.startswith("split") for k in given):
+        # Other data come with their own split; the run's method would be drawn anew over them.
+        merged["split"] = config["split"]
+    start = trained["model"]["name_or_path"]
+    if merged["reference"]["name_or_path"] is None and start is not None:
+        merged["reference"] = {
+            **merged["reference"],
+            "name_or_path": start,
+            "allow_pickle": trained["model"]["allow_pickle"],
+        }
+    model = {k: trained["model"][k] for k in config["model"] if k in trained["model"]}
+    merged["model"] = {**config["model"], **model, "name_or_path": None}
+    merged["seed"] = config["seed"] if "seed" in given else trained["seed"]
+    return merged
+
+
+def _measure_again(config: Config, run_dir: Path, command: str) -> tuple[Path, dict[str, Any]]:
+    """New metrics from a run's predictions; the run itself is left as it was."""
+    predictions = read_predictions(run_dir / "predictions.parquet")
+    old = read_json(run_dir / "metrics.json")
+    out = _out(config, run_dir)
+    folder = RunFolder(out, config)
+    with folder.open({"predictions": str(predictions.shape)}, command):
+        metrics = measure(
+            config,
+            predictions,
+            folder,
+            train=old["train"],
+            kept={g: v["kept_ratio"] for g, v in old["by_group"].items()},
+            groups=list(old["by_group"]),
+        )
+    return out, metrics
+
+
+def _score_and_measure(config: Config, model: Path, run_dir: Path | None, command: str) -> tuple[Path, dict[str, Any]]:
+    """Score the chosen split of the data with a run's models or with one reward model, then measure."""
+    data = load_data(config, need_train=False)
+    steering = conditioning.read_steering(model) if run_dir is not None else None
+    mode = steering["mode"] if steering is not None else "none"
+    if steering is not None and mode != "none":
+        _restrict_to_known(data, list(steering["groups"]), config)
+    reference = None
+    if config["reference"]["name_or_path"] is not None:
+        reference = resolve_model(config["reference"]["name_or_path"], allow_pickle=config["reference"]["allow_pickle"])
+        check_reference(reference)
+    folders = {g: conditioning.folder_of(model, steering, g if steering is not None else None) for g in data.groups}
+    out = _out(config, run_dir)
+    folder = RunFolder(out, config)
+    inputs = {
+        "data": str(data.manifest["content_hash"]),
+        "models": " ".join(model_fingerprint(f) for f in sorted(set(folders.values()))),
+        "reference": model_fingerprint(reference) if reference is not None else "none",
+    }
+    if folder.is_finished(inputs):
+        log.info("%s is finished; nothing to do", out)
+        return out, dict(read_json(out / "metrics.json"))
+    with folder.open(inputs, command):
+        rewards = score_reference(config, data, reference)
+        frame = _score(config, data, folders, steering)
+        if rewards is not None:
+            known = pd.Series(rewards, index=data.frame["candidate_id"])
+            frame["reference_reward"] = known.loc[frame["candidate_id"]].to_numpy(dtype=np.float32)
+        metrics = measure(
+            config,
+            frame,
+            folder,
+            groups=data.groups,
+            losses=read_manifest(Path(config["data"]["dir"]))["counts"],
+            notes=data.notes,
+        )
+    return out, metrics
+
+
+def _score(config: Config, data: RunData, folders: dict[str, Path], steering: dict[str, Any] | None) -> pd.DataFrame:
+    """Predictions of every group by the model that serves it; each model is loaded once."""
+    mode = steering["mode"] if steering is not None else "none"
+    model_config = config["model"]
+    options = ModelOptions(
+        max_length=model_config["max_length"],
+        overlong=model_config["overlong"],
+        dtype=model_config["dtype"],
+        allow_pickle=model_config["allow_pickle"],
+        attention=model_config["attention"],
+    )
+    if steering is not None:
+        options = replace(options, template=steering["template"])
+    split = config["evaluation"]["split"]
+    frame = data.frame if split == "all" else data.frame[data.frame["split"] == split]
+    scored = []
+    for folder in dict.fromkeys(folders.values()):
+        rows = frame[frame["group"].isin([g for g in data.groups if folders[g] == folder])]
+        model, notes = load_model(folder, options, require_head=True)
+        tell(notes)
+        model.to(pick_device(config))
+        groups = list(rows["group"])
+        rewards = score_texts(
+            model,
+            list(rows["prompt"]),
+            list(rows["response"]),
+            list(rows["history"]),
+            conditioning.named_groups(mode, groups),
+            batch_tokens=config["batch"]["tokens"],
+            progress=Progress(f"scoring with {folder.name}", sys.stderr),
+        )
+        told: Any = [conditioning.conditioned_on(mode, g) for g in groups]
+        scored.append(
+            rows.assign(
+                reward=rewards,
+                reference_reward=np.float32(np.nan),
+                conditioned_on=told,
+                response_length=rows["response"].str.len().astype("int64"),
+            )
+        )
+    result = pd.concat(scored, ignore_index=True)
+    return result[result["reward"].notna()].reset_index(drop=True)
+
+
+def _restrict_to_known(data: RunData, known: list[str], config: Config) -> None:
+    """Keep the groups that the run was trained for; named ones that it does not know are an error, others are noted."""
+    unknown = [g for g in data.groups if g not in known]
+    if not unknown:
+        return
+    if config["groups"]["names"] is not None or len(unknown) == len(data.groups):
+        raise UserError(
+            f"{config['run']}: expected groups that the run was trained for ({', '.join(known)}), found {', '.join(unknown)} "
+            "in the data; choose groups.names among them"
+        )
+    data.notes.append(f"Groups that the run does not know are left out: {', '.join(unknown)}.")
+    data.restrict([g for g in data.groups if g in known])
+
+
+def _out(config: Config, run_dir: Path | None) -> Path:
+    if config["run_dir"]:
+        return Path(config["run_dir"])
+    if run_dir is None:
+        return default_run_dir(config)
+    return run_dir / "evaluations" / config_hash(config)[:8]

@@ -1,0 +1,187 @@
+"""Files: nothing is left half-written, and every error of a reader says file and line."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scpo.errors import UserError
+from scpo.io import (
+    atomic_path,
+    read_json,
+    read_jsonl,
+    require_dir,
+    require_file,
+    sha256_file,
+    sha256_json,
+    shorten,
+    write_json,
+    write_jsonl,
+    write_text,
+)
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def names(folder: Path) -> list[str]:
+    """Everything in a folder, hidden files too."""
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), atomic_path(tmp_path / "new") as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert names(tmp_path) == []
+    old = tmp_path / "old.json"
+    write_json(old, {"a": 1})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(old, {"a": float("nan")})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_jsonl(old, [{"a": 1}, {"a": float("inf")}])
+    assert names(tmp_path) == ["old.json"]
+    assert read_json(old) == {"a": 1}
+
+
+def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    write_text(path, "old")
+    with atomic_path(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+        assert temporary.parent == path.parent  # else the move could be a copy between file systems
+    assert path.read_text() == "new"
+
+
+def test_folders_are_made_and_permissions_are_those_of_open(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    write_text(path, "é")
+    assert path.read_bytes() == "é".encode()
+    plain = tmp_path / "plain"
+    plain.open("w").close()
+    assert os.stat(path).st_mode == os.stat(plain).st_mode
+
+
+@given(JSON)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_json_comes_back_as_it_was_written(tmp_path: Path, value: object) -> None:
+    write_json(tmp_path / "x.json", value)
+    assert read_json(tmp_path / "x.json") == value
+
+
+@given(st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=4))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_json_lines_come_back_with_their_numbers(tmp_path: Path, rows: list[dict[str, object]]) -> None:
+    """Texts with line separators of all kinds included: only a newline ends a line."""
+    write_jsonl(tmp_path / "x.jsonl", list(rows))
+    assert list(read_jsonl(tmp_path / "x.jsonl")) == list(enumerate(rows, start=1))
+
+
+@given(st.binary(max_size=60) | st.text('{}[]",:0\\ud8e\n', max_size=40).map(str.encode))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_are_rows_or_one_line_that_names_the_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(content)
+    try:
+        rows = list(read_jsonl(path))
+    except UserError as error:
+        assert str(error).startswith(f"{path}: line ")
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert all(isinstance(row, dict) for _, row in rows)
+
+
+def test_blank_lines_count_and_a_byte_order_mark_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\n  \n{"a": 2}')
+    assert list(read_jsonl(path)) == [(1, {"a": 1}), (4, {"a": 2})]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "says"),
+    [
+        (b'{"a": 1}\n{"a": ', 2, "truncated"),
+        (b'{"a": 1}\n\n[1, 2]\n', 3, r"expected a JSON object, found \[1, 2\]"),
+        (b'{"a": 1}\n"text"\n', 2, "expected a JSON object"),
+        (b'{"a": 1}\nnull\n', 2, "expected a JSON object, found None"),
+        (b'{"a": 1}\n{"a": "\xff"}\n', 2, "expected UTF-8 text"),
+        (gzip.compress(b'{"a": 1}\n'), 1, "compressed or damaged"),
+        ('{"a": 1}'.encode("utf-16"), 1, "expected UTF-8 text"),
+        (b'{"a": 1}\n{"a": ' + b"9" * 5000 + b"}\n", 2, "expected a JSON object"),
+        (b'{"a": 1}\n' + b"[" * 100_000 + b"\n", 2, "expected a JSON object"),
+        (b'{"a": 1}\n{"a": {"b": ["\\ud83d"]}}\n', 2, "half of a surrogate pair"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, content: bytes, line: int, says: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(content)
+    rows = read_jsonl(path)
+    with pytest.raises(UserError, match=rf"x\.jsonl: line {line}: .*{says}") as error:
+        list(rows)
+    assert len(str(error.value)) < 400
+
+
+def test_an_escaped_emoji_is_a_whole_pair(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b'{"a": "\\ud83d\\ude00"}\n')
+    assert list(read_jsonl(tmp_path / "x.jsonl")) == [(1, {"a": "\U0001f600"})]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"9" * 5000, b"[" * 100_000])
+def test_a_bad_document_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.json: expected a JSON document"):
+        read_json(path)
+
+
+def test_missing_files_and_folders_say_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "survey.jsonl").touch()
+    with pytest.raises(UserError, match=r"survey\.json: no such file; .* holds: survey\.jsonl"):
+        require_file(tmp_path / "survey.json")
+    with pytest.raises(UserError, match="no such file$"):
+        require_file(tmp_path / "nowhere" / "x")
+    with pytest.raises(UserError, match="expected a file, found a folder"):
+        list(read_jsonl(tmp_path))
+    with pytest.raises(UserError, match="expected a data folder, found a file"):
+        require_dir(tmp_path / "survey.jsonl", "a data folder")
+    with pytest.raises(UserError, match="found nothing"):
+        require_dir(tmp_path / "nowhere")
+    assert require_dir(tmp_path) == tmp_path
+    assert require_file(tmp_path / "survey.jsonl") == tmp_path / "survey.jsonl"
+
+
+def test_hashes(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abc")
+    assert sha256_file(tmp_path / "x") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_json({"b": 1, "a": "é"}) == hashlib.sha256('{"a":"é","b":1}'.encode()).hexdigest()
+    assert sha256_json({"b": 1, "a": "é"}) == sha256_json(dict(sorted({"a": "é", "b": 1}.items())))
+    assert sha256_json([1, 2]) != sha256_json([2, 1])
+    with pytest.raises(ValueError, match="JSON compliant"):
+        sha256_json(float("nan"))
+
+
+def test_shorten_gives_one_line() -> None:
+    assert shorten("a\n\tb  c") == "a b c"
+    assert shorten("x" * 60) == "x" * 60
+    assert shorten("x" * 61) == "x" * 57 + "..."
+
+
+def test_text_is_not_escaped(tmp_path: Path) -> None:
+    write_json(tmp_path / "x", {"a": "São"})
+    assert "São" in (tmp_path / "x").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "x").read_text(encoding="utf-8")) == {"a": "São"}
