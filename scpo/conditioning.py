@@ -49,9 +49,11 @@ def conditioned_on(mode: str, group: str) -> str | None:
     return None if mode == "none" else group
 
 
-def write_steering(model: Path, config: dict[str, Any], groups: Sequence[str]) -> None:
-    """Write ``model/steering/steering.json``: what a later reader must know to ask the model in the way it was trained."""
-    mode = config["conditioning"]["name"]
+def write_steering(model: Path, config: dict[str, Any], groups: Sequence[str], mode: str) -> None:
+    """Write ``model/steering/steering.json``: what a later reader must know to ask the model in the way it was trained.
+
+    A group's own folder below a `separate` model is itself a model without groups: its mode is `none`.
+    """
     write_json(
         model / STEERING,
         {
@@ -80,6 +82,10 @@ def read_steering(model: Path) -> dict[str, Any] | None:
     keys = ("mode", "template", "groups", "max_length", "overlong")
     if not isinstance(found, dict) or found.get("schema") != 1 or any(k not in found for k in keys):
         raise UserError(f"{path}: expected a steering file (schema 1 with {', '.join(keys)}), found another document")
+    folders = found["groups"].values() if isinstance(found["groups"], dict) else [None]
+    # A model folder of unknown origin must not send its reader to weights elsewhere.
+    if not all(isinstance(f, str) and (f == "." or (f != ".." and Path(f).name == f)) for f in folders):
+        raise UserError(f"{path}: expected a steering file with groups as a map from group to a folder beside it")
     return found
 
 

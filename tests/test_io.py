@@ -44,9 +44,13 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), atomic_path(tmp_path / "new") as temporary:
-        temporary.write_text("half")
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with atomic_path(tmp_path / "new") as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert names(tmp_path) == []
     old = tmp_path / "old.json"
     write_json(old, {"a": 1})
@@ -97,13 +101,13 @@ def test_json_lines_come_back_with_their_numbers(tmp_path: Path, rows: list[dict
 def test_any_bytes_are_rows_or_one_line_that_names_the_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
+    rows, message = [], None
     try:
         rows = list(read_jsonl(path))
     except UserError as error:
-        assert str(error).startswith(f"{path}: line ")
-        assert len(str(error).splitlines()) == 1
-    else:
-        assert all(isinstance(row, dict) for _, row in rows)
+        message = str(error)
+    assert message is None or (message.startswith(f"{path}: line ") and len(message.splitlines()) == 1)
+    assert all(isinstance(row, dict) for _, row in rows)
 
 
 def test_blank_lines_count_and_a_byte_order_mark_does_not(tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_missing_files_and_folders_say_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "survey.jsonl").touch()
     with pytest.raises(UserError, match=r"survey\.json: no such file; .* holds: survey\.jsonl"):
         require_file(tmp_path / "survey.json")
-    with pytest.raises(UserError, match="no such file$"):
+    with pytest.raises(UserError, match=r"no such file$"):
         require_file(tmp_path / "nowhere" / "x")
     with pytest.raises(UserError, match="expected a file, found a folder"):
         list(read_jsonl(tmp_path))

@@ -28,7 +28,7 @@ def add_lora(network: Any, settings: dict[str, Any], seed: int) -> Any:
         raise UserError(f"model.lora: expected rank, alpha, dropout, targets; found {sorted(unknown)[0]!r}")
     # All of the head is trained in full, also the layers before its last one (ModernBERT's head, DeBERTa's pooler), which
     # peft by itself would freeze, random as they may be.
-    heads = [name for name, m in network.named_children() if name != network.base_model_prefix and any(m.parameters())]
+    heads = [name for name, m in network.named_children() if name != network.base_model_prefix and any(True for _ in m.parameters())]
     config = LoraConfig(
         # Without the task type peft leaves a new head frozen at random values.
         task_type=TaskType.SEQ_CLS,

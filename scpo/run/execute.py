@@ -89,7 +89,7 @@ def finish(config: Config, inputs: Inputs, folder: RunFolder) -> dict[str, Any]:
     if inputs.rewards is not None:
         known = pd.Series(inputs.rewards, index=data.frame["candidate_id"])
         frame["reference_reward"] = known.loc[frame["candidate_id"]].to_numpy(dtype=np.float32)
-    conditioning.write_steering(run_dir / "model", config, data.groups)
+    conditioning.write_steering(run_dir / "model", config, data.groups, config["conditioning"]["name"])
     train = {key: sum(r[key] for r in results.values()) for key in ("pairs", "candidates_encoded", "seconds")}
     notes = [*data.notes, *training_notes(results)]
     return measure(

@@ -59,6 +59,16 @@ class RunData:
             scores = np.where(self.frame["split"] == split, scores, np.nan)
         return make_pairs(self.comparison, scores, min_gap)
 
+    def note_equal_texts(self, split: str, min_gap: float) -> None:
+        """Say how many pairs of a split have two equal responses: no model can rank them, and they count as ties."""
+        pairs = self.pairs(split, min_gap)
+        codes = pd.factorize(self.frame["response"])[0]
+        n = int((codes[pairs.chosen] == codes[pairs.rejected]).sum())
+        if n:
+            self.notes.append(
+                f"{n} of {len(pairs)} {split} pairs have two equal responses; they are ties and count as wrong."
+            )
+
 
 def load_data(config: Config, *, need_train: bool = True) -> RunData:
     """Read, regroup, split and restrict the comparisons of a config.
@@ -96,6 +106,7 @@ def load_data(config: Config, *, need_train: bool = True) -> RunData:
     data = RunData(frame, np.zeros(0, dtype=np.int64), groups, manifest, notes)
     data.restrict(groups)
     check_groups(data, config, need_train)
+    data.note_equal_texts(config["evaluation"]["split"], config["data"]["min_gap"])
     return data
 
 

@@ -134,6 +134,8 @@ def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: 
     frame = score_split(config, data, model, part)
     if is_main_process():
         model.save(run_dir / "model" / part.folder)
+        if part.folder != ".":
+            conditioning.write_steering(run_dir / "model" / part.folder, config, part.groups, "none")
         write_predictions(frame, run_dir / "work" / f"{part.name}.parquet")
         write_json(done, {**result, "truncation": counts})
 
