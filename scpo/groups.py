@@ -90,8 +90,8 @@ def canonical(name: str) -> str:
     return _codes().get(short) or _spellings().get(_key(short)) or short
 
 
-def resolve(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """The groups among ``known`` that ``names`` mean, in the order of ``names``.
+def resolve(names: Iterable[str], known: Iterable[str], whose: str = "the data") -> list[str]:
+    """The groups among ``known`` that ``names`` mean, in the order of ``names``; ``whose`` says in messages what knows them.
 
     Raises:
         UserError: ``names`` is one string, a name means no known group (with "did you mean"), or two mean the same.
@@ -108,8 +108,8 @@ def resolve(names: Iterable[str], known: Iterable[str]) -> list[str]:
             raise UserError(f"groups: expected names, found {name!r} ({type(name).__name__}); put it in quotes")
         match = _find(name, groups, by_key)
         if match is None:
-            hint = did_you_mean(canonical(name), groups) if groups else " There are no groups in the data."
-            raise UserError(f"groups: expected the name of a group in the data, found {name!r}.{hint}")
+            hint = did_you_mean(canonical(name), groups) if groups else f" There are no groups in {whose}."
+            raise UserError(f"groups: expected the name of a group in {whose}, found {name!r}.{hint}")
         if match in found:
             raise UserError(f"groups: {found[match]!r} and {name!r} are both {match}; name each group once")
         found[match] = name

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,11 @@ from scpo.model.reward import RewardModel
 
 MONITORS = {"val/loss": "min", "val/accuracy": "max", "val/accuracy_micro": "max"}
 """What can be monitored, and whether less or more is better. `val/accuracy` is the mean over groups."""
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of one step's dropout on one process."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 class RewardModule(L.LightningModule):
@@ -38,6 +44,7 @@ class RewardModule(L.LightningModule):
         margin: scale of the score gap that rewards are asked to keep (0: none).
         centering: coefficient of the squared sum of the two rewards (0: none).
         clip: largest norm of the gradient (0: no clipping).
+        seed: of dropout, which each step draws anew from (seed, step, process), so that a resumed training draws the same.
     """
 
     def __init__(
@@ -52,6 +59,7 @@ class RewardModule(L.LightningModule):
         margin: float = 0.0,
         centering: float = 0.0,
         clip: float = 0.0,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -62,6 +70,7 @@ class RewardModule(L.LightningModule):
         self.make_optimizer, self.make_schedule = optimizer, schedule
         self.pairs_per_step, self.total_steps = float(pairs_per_step), int(total_steps)
         self.margin, self.centering, self.clip = float(margin), float(centering), float(clip)
+        self.seed = int(seed)
         self.val_accuracy = GroupAccuracy(self.groups)
         self.pairs_seen, self.candidates_encoded, self.seconds = 0, 0, 0.0
         self._mark: float | None = None
@@ -87,6 +96,7 @@ class RewardModule(L.LightningModule):
         """One optimiser step. The loss of the step is the weighted sum over its pairs divided by the fixed `pairs_per_step`."""
         optimizer: Any = self.optimizers()
         optimizer.zero_grad()
+        torch.manual_seed(step_seed(self.seed, self.global_step, self.global_rank))
         # DDP takes the mean of the ranks' gradients; each rank holds a part of the sum.
         scale = self.trainer.world_size / self.pairs_per_step
         total = torch.zeros((), device=self.device)
@@ -105,7 +115,7 @@ class RewardModule(L.LightningModule):
         if not batch:
             # This rank has no comparison in the step, but the others wait for its part of the gradient.
             self.manual_backward(sum((p.sum() * 0.0 for p in self.parameters() if p.requires_grad), total))
-        self._check_gradients()
+        self._check_gradients(float(total), batch)
         if self.clip > 0:
             torch.nn.utils.clip_grad_norm_([p for p in self.parameters() if p.requires_grad], self.clip)
         optimizer.step()
@@ -131,12 +141,11 @@ class RewardModule(L.LightningModule):
         sums = self._val_loss
         if self.trainer.world_size > 1:
             torch.distributed.all_reduce(sums)
-        self.log("val/loss", sums[0] / sums[1].clamp(min=1e-12), prog_bar=True)
         values = self.val_accuracy.compute()
-        self.log("val/accuracy", values["macro"], prog_bar=True)
-        self.log("val/accuracy_micro", values["micro"])
-        for group in self.groups:
-            self.log(f"val/accuracy/{group}", values[group])
+        named = {f"val/accuracy/{group}": values[group] for group in self.groups}
+        named |= {"val/loss": sums[0] / sums[1].clamp(min=1e-12), "val/accuracy": values["macro"]}
+        # All processes hold the same numbers already, whose mean they are; without sync_dist Lightning warns of each.
+        self.log_dict({**named, "val/accuracy_micro": values["micro"]}, sync_dist=True)
         self.val_accuracy.reset()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -151,11 +160,8 @@ class RewardModule(L.LightningModule):
         self._mark = None
         frozen = {name for name, p in self.named_parameters() if not p.requires_grad}
         checkpoint["state_dict"] = {k: v for k, v in checkpoint["state_dict"].items() if k not in frozen}
-        checkpoint["scpo"] = {
-            "pairs_seen": self.pairs_seen,
-            "candidates_encoded": self.candidates_encoded,
-            "seconds": self.seconds,
-        }
+        pairs, candidates = self.counts()
+        checkpoint["scpo"] = {"pairs_seen": pairs, "candidates_encoded": candidates, "seconds": self.seconds}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint that lacks a trained weight."""
@@ -166,8 +172,19 @@ class RewardModule(L.LightningModule):
                 f"the checkpoint lacks {len(missing)} trained weights (such as {missing[0]}); it is of another model"
             )
         counters = checkpoint["scpo"]
-        self.pairs_seen, self.candidates_encoded = counters["pairs_seen"], counters["candidates_encoded"]
         self.seconds = counters["seconds"]
+        # The counts are those of all processes, so one process goes on from them.
+        first = self.trainer.global_rank == 0
+        self.pairs_seen = counters["pairs_seen"] if first else 0
+        self.candidates_encoded = counters["candidates_encoded"] if first else 0
+
+    def counts(self) -> tuple[int, int]:
+        """Pairs seen and candidates encoded in training, over all processes; to be called on all of them."""
+        sums = torch.tensor([self.pairs_seen, self.candidates_encoded], device=self.device)
+        if self.trainer.world_size > 1:
+            torch.distributed.all_reduce(sums)
+        pairs, candidates = sums.tolist()
+        return pairs, candidates
 
     def _log_step(self, loss: Tensor, sums: Tensor, rate: float) -> None:
         """Logs means over the pairs of the whole step, not means of the ranks' means."""
@@ -195,14 +212,19 @@ class RewardModule(L.LightningModule):
                 "trainer.gradient_clip_val, or train in float32"
             )
 
-    def _check_gradients(self) -> None:
-        """At the first step: a training whose gradients are all zero trains nothing, and would say so nowhere."""
-        if self._checked:
-            return
+    def _check_gradients(self, loss: float, batch: list[Chunk]) -> None:
+        """At the first step: a training whose gradients are all zero trains nothing, and would say so nowhere.
+
+        Adapters are looked at apart: with gradient checkpointing and inputs without gradients the head alone would learn.
+        """
+        if self._checked or (loss == 0.0 and any(bool(chunk["weight"].any()) for chunk in batch)):
+            return  # pairs that are ranked right by far have a loss of exactly 0, and no gradient
         self._checked = True
-        gradients = [p.grad for p in self.parameters() if p.requires_grad]
-        if all(g is None or not bool(g.any()) for g in gradients):
-            raise UserError(
-                "all gradients are zero at the first step, so nothing would be trained; with adapters and gradient "
-                "checkpointing the inputs need gradients; or every pair of the step has weight 0"
-            )
+        trained = [(name, p.grad) for name, p in self.named_parameters() if p.requires_grad]
+        adapters = [gradient for name, gradient in trained if ".lora_" in name]
+        for what, gradients in (("all", [gradient for _, gradient in trained]), ("the adapters'", adapters)):
+            if gradients and all(g is None or not bool(g.any()) for g in gradients):
+                raise UserError(
+                    f"{what} gradients are zero at the first step, so nothing would be trained; with adapters and gradient "
+                    "checkpointing the inputs need gradients; or every pair of the step has weight 0"
+                )

@@ -87,13 +87,19 @@ def _read(path: Path, key: str) -> dict[bytes, float]:
         return {}
     try:
         table = pq.read_table(path, schema=CACHE, page_checksum_verification=True)
-        if (pq.read_schema(path).metadata or {}).get(b"model_key") != key.encode():
-            raise pa.ArrowInvalid("it was written for another model")
-        rewards = table.column("reward").to_numpy()
+        metadata = pq.read_schema(path).metadata or {}
+        if metadata.get(b"model_key") != key.encode():
+            raise ValueError("it was written for another model")
+        if table.column("text").null_count:
+            raise ValueError("a row has no text")
+        texts, rewards = table.column("text").to_pylist(), table.column("reward").to_numpy()
+        # Parquet's own checksums cover the pages, not the headers that say how to read them.
+        if metadata.get(b"checksum") != _checksum(texts, rewards).encode():
+            raise ValueError("its content does not match its checksum")
         if np.isinf(rewards).any():
-            raise pa.ArrowInvalid("it holds infinite rewards")
-        return dict(zip(table.column("text").to_pylist(), rewards.tolist(), strict=True))
-    except (pa.ArrowException, OSError, ValueError) as error:
+            raise ValueError("it holds infinite rewards")
+        return dict(zip(texts, rewards.tolist(), strict=True))
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         log.warning(
             "reward cache %s is damaged (%s); its rewards are computed again", path, " ".join(str(error).split())
         )
@@ -101,7 +107,13 @@ def _read(path: Path, key: str) -> dict[bytes, float]:
 
 
 def _write(path: Path, key: str, known: dict[bytes, float]) -> None:
-    columns: list[Any] = [pa.array(list(known), type=pa.binary(16)), pa.array(list(known.values()), type=pa.float32())]
-    table = pa.Table.from_arrays(columns, schema=CACHE.with_metadata({"model_key": key}))
+    texts, rewards = list(known), np.array(list(known.values()), dtype=np.float32)
+    columns: list[Any] = [pa.array(texts, type=pa.binary(16)), pa.array(rewards, type=pa.float32())]
+    metadata = {"model_key": key, "checksum": _checksum(texts, rewards)}
+    table = pa.Table.from_arrays(columns, schema=CACHE.with_metadata(metadata))
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, write_page_checksum=True)
+
+
+def _checksum(texts: list[bytes], rewards: FloatArray) -> str:
+    return hashlib.sha256(b"".join(texts) + np.ascontiguousarray(rewards).tobytes()).hexdigest()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["world"]
+
 SHARED_DATA = Path(os.environ.get("SCPO_SHARED_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 

@@ -105,7 +105,6 @@ def test_a_groups_own_folder_is_a_model_without_groups(tmp_path: Path) -> None:
         document(schema=2),
         document(groups=["Chile"]),
         document(groups={"Chile": 3}),
-        document(groups={"Chile": ""}),
         document(groups={"Chile": ".."}),
         document(groups={"Chile": "../other"}),
         document(groups={"Chile": "/other"}),

@@ -65,11 +65,13 @@ def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path: Path) ->
 def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "table"
     write_text(path, "old")
-    with atomic_path(path) as temporary:
-        temporary.write_text("new")
-        assert path.read_text() == "old"
-        assert temporary.parent == path.parent  # else the move could be a copy between file systems
-    assert path.read_text() == "new"
+    with open(path) as reader:
+        with atomic_path(path) as temporary:
+            temporary.write_text("new")
+            assert path.read_text() == "old"
+            assert temporary.parent == path.parent  # else the move could be a copy between file systems
+        assert path.read_text() == "new"
+        assert reader.read() == "old"  # who opened the old file before reads it to its end
 
 
 def test_folders_are_made_and_permissions_are_those_of_open(tmp_path: Path) -> None:

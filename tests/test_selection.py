@@ -69,7 +69,8 @@ def test_the_threshold_is_strict() -> None:
 
 
 def test_tau_one_keeps_every_pair_even_where_the_probability_rounds_to_one() -> None:
-    assert threshold(1.0) == math.inf
+    with np.errstate(all="raise"):
+        assert threshold(1.0) == math.inf
     assert probability([1000.0], [-1000.0])[0] == 1.0
     assert filter_mask([1000.0, 40.0, 0.0], [-1000.0, 0.0, 0.0], 1.0).all()
 
@@ -137,6 +138,11 @@ def test_another_group_never_changes_a_groups_random_draw() -> None:
     other = like.copy()
     other[50:] = True
     np.testing.assert_array_equal(random_mask(other, groups, 3)[:50], alone)
+
+
+def test_groups_of_one_size_have_draws_of_their_own() -> None:
+    keep = random_mask(np.tile([True, False], 100), np.repeat([0, 1], 100), 3)
+    assert (keep[:100] != keep[100:]).any()
 
 
 def test_full_needs_no_rewards_and_the_others_refuse_missing_ones() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
-from scpo.cli.hydra_app import run_hydra
+from scpo.cli.hydra_app import run_hydra, sweep_job
 
 
 def main(argv: list[str]) -> int:
@@ -14,19 +15,37 @@ def main(argv: list[str]) -> int:
 
 
 def job(config: Any) -> None:
-    """One Hydra job."""
+    """One Hydra job: a single evaluation, or one of a sweep."""
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
     from omegaconf import OmegaConf
 
     from scpo.cli.logs import set_up
+
+    set_up()
+    hydra = HydraConfig.get()
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    overrides = [str(o) for o in hydra.overrides.task]
+    if hydra.mode == RunMode.MULTIRUN:
+        sweep_job("evaluate", plain, Path(str(hydra.sweep.dir)), int(hydra.job.num), overrides, run_one)
+        return
+    run_one(plain, Path(plain["run_dir"]) if plain["run_dir"] else None, overrides)
+
+
+def run_one(config: dict[str, Any], folder: Path | None, overrides: list[str]) -> None:
+    """Evaluate one config and print its table and the path of its report.
+
+    Args:
+        config: resolved.
+        folder: for the results; None chooses one.
+        overrides: what the user set.
+    """
     from scpo.evaluation.report import terminal_table
     from scpo.run.evaluate import evaluate
     from scpo.run.measure import command_line
 
-    set_up()
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    overrides = [str(o) for o in HydraConfig.get().overrides.task]
-    folder, metrics = evaluate(
-        plain, {o.split("=")[0].lstrip("+") for o in overrides}, command_line(["evaluate", *overrides])
-    )
-    sys.stdout.write(f"{terminal_table(metrics).rstrip()}\n\nreport: {folder / 'report.html'}\n")
+    config = {**config, "run_dir": None if folder is None else str(folder)}
+    given = {o.split("=")[0].lstrip("+~") for o in overrides}
+    out, metrics = evaluate(config, given, command_line(["evaluate", *overrides]))
+    sys.stdout.write(f"{terminal_table(metrics).rstrip()}\n\nreport: {out / 'report.html'}\n")
+    sys.stdout.flush()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import scpo
 from scpo.errors import UserError
-from scpo.io import read_json, write_json
+from scpo.io import read_json, write_json, write_text
 
 RECORDS = "SCPO_SWEEP_RECORDS"
 """Environment variable: the folder where the jobs of the running sweep record how they ended; child processes inherit it."""
@@ -32,24 +34,50 @@ def run_hydra(config_name: str, argv: list[str], job: Callable[[Any], Any]) -> i
         UserError: what Hydra says of the command line or the config, and what the job raises.
     """
     import hydra
+    from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
+    from hydra.types import RunMode
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     OmegaConf.register_new_resolver("scpo_sweep_dir", sweep_dir, replace=True)
+    before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     # With this Hydra lets exceptions through instead of printing them and leaving with code 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     os.environ.pop(RECORDS, None)
-    before = sys.argv
     sys.argv = [f"scpo {config_name}", *argv]
+    failed: list[Exception] = []
+
+    def quiet_job(config: Any) -> None:
+        try:
+            job(config)
+        except Exception as error:
+            # Hydra would print a line of its own before it passes the error of a single run on.
+            if HydraConfig.get().mode != RunMode.RUN:
+                raise
+            failed.append(error)
+
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(job)()
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(quiet_job)()
+        if failed:
+            raise failed[0]
+        records = os.environ.get(RECORDS)
+        return 0 if records is None else tell_sweep(Path(records))
     except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, config_name)) from error
+    except ValueError as error:
+        # Hydra's word for an override such as "=3".
+        if error in failed:
+            raise
         raise UserError(explain(error, config_name)) from error
     finally:
         sys.argv = before
-    records = os.environ.pop(RECORDS, None)
-    return 0 if records is None else tell_sweep(Path(records))
+        os.environ.pop("HYDRA_FULL_ERROR")
+        if full_error is not None:
+            os.environ["HYDRA_FULL_ERROR"] = full_error
+        # A sweep that was interrupted, or that Hydra stopped, leaves no records behind.
+        if (left := os.environ.pop(RECORDS, None)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def explain(error: BaseException, config_name: str) -> str:
@@ -88,6 +116,47 @@ def make_sweep_records() -> Any:
     return SweepRecords()
 
 
+def sweep_job(
+    command: str,
+    config: dict[str, Any],
+    root: Path,
+    number: int,
+    overrides: list[str],
+    run: Callable[[dict[str, Any], Path, list[str]], None],
+) -> None:
+    """One job of a sweep, in ``root/<hash8>``; a failure is recorded at once and the other jobs go on.
+
+    Args:
+        command: such as "train".
+        config: resolved.
+        root: the folder of the sweep.
+        number: of the job.
+        overrides: what the user and the sweep set.
+        run: does the work in a folder.
+    """
+    from scpo.run.config import config_hash
+    from scpo.run.folder import RunFolder
+    from scpo.run.measure import command_line
+
+    folder = root / config_hash(config)[:8]
+    if config["fail_fast"] and any_failed():
+        record(number, folder, "skipped", None)
+        return
+    sys.stderr.write(f"job {number}: {' '.join(overrides)} -> {folder}\n")
+    try:
+        run(config, folder, overrides)
+    except Exception as error:
+        text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        text = " ".join(text.split())
+        sys.stderr.write(f"job {number} failed: {text}\n")
+        RunFolder(folder, config).record_failure(text, command_line([command, *overrides]))
+        if folder.is_dir() and not isinstance(error, UserError):
+            write_text(folder / "error.txt", traceback.format_exc())
+        record(number, folder, "failed", text)
+        return
+    record(number, folder, "finished", None)
+
+
 def record(number: int, folder: Path, state: str, error: str | None) -> None:
     """Note how a job of the running sweep ended."""
     write_json(
@@ -102,11 +171,8 @@ def any_failed() -> bool:
 
 
 def tell_sweep(records: Path) -> int:
-    """Print how the jobs of a sweep ended, every failure among them; 1 if one failed, else 0. Removes the records."""
-    import shutil
-
+    """Print how the jobs of a sweep ended, every failure among them; 1 if one failed, else 0."""
     jobs = [read_json(path) for path in sorted(records.glob("*.json"))]
-    shutil.rmtree(records)
     failed = [job for job in jobs if job["state"] == "failed"]
     skipped = [job for job in jobs if job["state"] == "skipped"]
     done = len(jobs) - len(failed) - len(skipped)

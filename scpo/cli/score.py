@@ -52,6 +52,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--batch-tokens: expected at least 1, found {args.batch_tokens}")
     if str(args.source) != "-" and not args.source.is_file():
         raise UserError(f"{args.source}: no such file; --in takes JSON lines with prompt and response")
+    check_device(args.device)
     scorer = Scorer(args)
     if str(args.out) == "-":
         count = write(args, scorer, sys.stdout)
@@ -60,6 +61,16 @@ def main(argv: list[str]) -> int:
             count = write(args, scorer, stream)
     sys.stderr.write(f"{count} rewards written to {args.out}\n")
     return 0
+
+
+def check_device(name: str) -> None:
+    """Raise UserError unless torch has this device here."""
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"--device: expected cpu, or a device of this machine, found {name!r}") from error
 
 
 def write(args: argparse.Namespace, scorer: Scorer, stream: Any) -> int:
@@ -80,9 +91,9 @@ Row = tuple[str, dict[str, Any], str | None]
 
 def checked_rows(source: Path, default_group: str | None) -> Iterator[Row]:
     """The lines of the input with their place and group; anything wrong stops with file, line and field."""
-    path = Path("/dev/stdin") if str(source) == "-" else source
-    for number, row in read_jsonl(path) if str(source) != "-" else _stdin():
-        place = f"{source}: line {number}"
+    stdin = str(source) == "-"
+    for number, row in _stdin() if stdin else read_jsonl(source):
+        place = f"{'stdin' if stdin else source}: line {number}"
         for name in ("prompt", "response"):
             if name not in row:
                 raise UserError(f"{place}: expected the field {name!r}, found {', '.join(map(repr, row)) or 'none'}")
@@ -104,7 +115,7 @@ def _stdin() -> Iterator[tuple[int, dict[str, Any]]]:
         if line.strip():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise UserError(f"stdin: line {number}: expected a JSON object ({error})") from error
             if not isinstance(row, dict):
                 raise UserError(f"stdin: line {number}: expected a JSON object, found {shorten(repr(row))}")
@@ -134,13 +145,18 @@ class Scorer:
         from scpo.groups import resolve
 
         if name is None:
+            if self.steering is not None and self.steering["mode"] == "separate":
+                raise UserError(
+                    f"{place}: expected a group (a field 'group', or --group), found none; {self.model} holds one model per "
+                    f"group: {', '.join(self.steering['groups'])}"
+                )
             return None
         if self.steering is None:
             raise UserError(f"{place}: group {name!r}: {self.model} is a plain reward model that takes no group")
         if self.steering["mode"] == "none":
             raise UserError(f"{place}: group {name!r}: {self.model} was trained without groups (conditioning=none)")
         try:
-            return resolve([name], self.steering["groups"])[0]
+            return resolve([name], self.steering["groups"], "the model")[0]
         except UserError as error:
             raise UserError(f"{place}: {error}") from error
 

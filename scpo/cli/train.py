@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
-from scpo.cli.hydra_app import any_failed, record, run_hydra
-from scpo.errors import UserError
+from scpo.cli.hydra_app import run_hydra, sweep_job
 
 
 def main(argv: list[str]) -> int:
@@ -30,34 +28,11 @@ def job(config: Any) -> None:
     plain: Any = OmegaConf.to_container(config, resolve=True)
     overrides = [str(o) for o in hydra.overrides.task]
     if hydra.mode == RunMode.MULTIRUN:
-        sweep_job(plain, Path(str(hydra.sweep.dir)), int(hydra.job.num), overrides)
+        sweep_job("train", plain, Path(str(hydra.sweep.dir)), int(hydra.job.num), overrides, run_one)
         return
     from scpo.run.folder import default_run_dir
 
     run_one(plain, Path(plain["run_dir"]) if plain["run_dir"] else default_run_dir(plain), overrides)
-
-
-def sweep_job(config: dict[str, Any], root: Path, number: int, overrides: list[str]) -> None:
-    """One job of a sweep, in ``root/<hash8>``; a failure is recorded at once and the other jobs go on."""
-    from scpo.io import write_text
-    from scpo.run.config import config_hash
-
-    folder = root / config_hash(config)[:8]
-    if config["fail_fast"] and any_failed():
-        record(number, folder, "skipped", None)
-        return
-    sys.stderr.write(f"job {number}: {' '.join(overrides)} -> {folder}\n")
-    try:
-        run_one(config, folder, overrides)
-    except Exception as error:
-        text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        text = " ".join(text.split())
-        sys.stderr.write(f"job {number} failed: {text}\n")
-        if folder.is_dir() and not isinstance(error, UserError):
-            write_text(folder / "error.txt", traceback.format_exc())
-        record(number, folder, "failed", text)
-        return
-    record(number, folder, "finished", None)
 
 
 def run_one(config: dict[str, Any], folder: Path, overrides: list[str]) -> None:

@@ -96,6 +96,7 @@ class Formatter:
         self.kind = input_kind(tokenizer)
         self.uses_types = "token_type_ids" in tokenizer.model_input_names
         self.system_role = self.kind == "chat" and _renders_system(tokenizer)
+        self._check_bos()
 
     def fingerprint(self) -> str:
         """Hex hash of all that shapes token ids, but for the tokenizer's own files."""
@@ -169,14 +170,23 @@ class Formatter:
         if self.kind == "plain":
             eos = self.tokenizer.eos_token_id
             ids = [x if eos is None or (x and x[-1] == eos) else [*x, eos] for x in ids]
+        if not self.uses_types:
+            return ids, [[] for _ in ids]
+        # The end-of-text token that was added above is of the first type.
+        types = [[*t, *[0] * (len(x) - len(t))] for x, t in zip(ids, out["token_type_ids"], strict=True)]
+        return ids, types
+
+    def _check_bos(self) -> None:
+        """Raise UserError where texts begin with two BOS tokens. Looked at once: a text may itself begin with "<s>"."""
         bos = self.tokenizer.bos_token_id
-        if self.kind != "pair" and bos is not None and any(x[:2] == [bos, bos] for x in ids):
+        if self.kind == "pair" or bos is None:
+            return
+        ids, _ = self._encode_one("a", "a", (), None)
+        if ids[:2] == [bos, bos]:
             raise UserError(
                 f"the tokenizer of {self.tokenizer.name_or_path or 'the model'} begins a text with two BOS tokens; its chat "
-                "template and its post-processor both add one: remove one of them"
+                "template writes one twice, or its post-processor does: remove one of them"
             )
-        types = [list(x) for x in out["token_type_ids"]] if self.uses_types else [[] for _ in ids]
-        return ids, types
 
     def _truncate(
         self, prompt: str, response: str, history: Sequence[Turn], group: str | None

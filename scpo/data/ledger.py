@@ -43,13 +43,17 @@ class Ledger:
 
     def fault_share(self, group: str) -> float:
         """Share of a group's comparisons lost to faults: lost / (lost + kept)."""
-        lost = sum(n for reason, n in self.dropped[group].items() if self.kinds[reason] == "fault")
+        lost = sum(n for reason, n in self._dropped(group).items() if self.kinds[reason] == "fault")
         total = lost + self.kept[group]
         return lost / total if total else 0.0
 
     def check(self, max_fault_share: float, where: str) -> None:
         """Raise UserError when a group lost more than ``max_fault_share`` of its comparisons to faults."""
-        bad = [g for g in sorted(set(self.kept) | set(self.dropped)) if g != NO_GROUP and self.fault_share(g) > max_fault_share]
+        bad = [
+            g
+            for g in sorted(set(self.kept) | set(self.dropped))
+            if g != NO_GROUP and self.fault_share(g) > max_fault_share
+        ]
         if bad:
             detail = "; ".join(f"{g} {self.fault_share(g):.0%} ({self.reasons_of(g, 'fault')})" for g in bad[:10])
             more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
@@ -60,12 +64,16 @@ class Ledger:
 
     def reasons_of(self, group: str, kind: Kind) -> str:
         """``"one candidate 3, empty prompt 1"`` for one group and kind."""
-        return ", ".join(f"{r} {n}" for r, n in sorted(self.dropped[group].items()) if self.kinds[r] == kind)
+        return ", ".join(f"{r} {n}" for r, n in sorted(self._dropped(group).items()) if self.kinds[r] == kind)
 
     def as_dict(self) -> dict[str, object]:
         """For the manifest: ``{"kinds": {reason: kind}, "by_group": {group: {"kept": n, "dropped": {reason: n}}}}``."""
         groups = sorted(set(self.kept) | set(self.dropped))
         return {
             "kinds": dict(sorted(self.kinds.items())),
-            "by_group": {g: {"kept": self.kept[g], "dropped": dict(sorted(self.dropped[g].items()))} for g in groups},
+            "by_group": {g: {"kept": self.kept[g], "dropped": dict(sorted(self._dropped(g).items()))} for g in groups},
         }
+
+    def _dropped(self, group: str) -> Counter[str]:
+        # Not self.dropped[group]: asking would add the group.
+        return self.dropped.get(group, Counter())

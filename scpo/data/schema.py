@@ -76,9 +76,9 @@ def read_table(path: Path, schema: pa.Schema, what: str) -> pd.DataFrame:
                 )
         columns = [field.name for field in schema]
         table = pq.read_table(path, columns=columns, page_checksum_verification=True).select(columns).cast(schema)
-    except (pa.ArrowException, OSError) as error:
+        frame = table.to_pandas(maps_as_pydicts="strict")
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a null in a column that takes none
         raise UserError(f"{path}: expected {what} as a parquet file ({' '.join(str(error).split())[:200]})") from error
-    frame = table.to_pandas(maps_as_pydicts="strict")
     for field in schema:
         if pa.types.is_list(field.type):
             frame[field.name] = [[dict(turn) for turn in turns] for turns in frame[field.name]]
@@ -102,7 +102,10 @@ def read_comparisons(folder: Path) -> pd.DataFrame:
 
 
 def check_comparisons(frame: pd.DataFrame, where: str) -> None:
-    """Raise UserError unless ids are unique, splits known, and no cluster stands in two groups of splits."""
+    """Raise UserError unless candidate ids are unique, splits known, groups named, and each comparison in one of both.
+
+    Whether a cluster may stand in two splits depends on the split; see :func:`scpo.data.split.check_split`.
+    """
     if frame.empty:
         raise UserError(f"{where}: expected at least one comparison, found none")
     repeated = frame["candidate_id"][frame["candidate_id"].duplicated()]
@@ -114,3 +117,7 @@ def check_comparisons(frame: pd.DataFrame, where: str) -> None:
     if frame["group"].eq("").any():
         row = int(frame["group"].eq("").to_numpy().argmax())
         raise UserError(f"{where}: row {row}: expected the name of a group, found an empty string")
+    parts = frame.drop_duplicates(["comparison_id", "split", "group"])["comparison_id"]
+    if parts.duplicated().any():
+        name = parts[parts.duplicated()].iloc[0]
+        raise UserError(f"{where}: expected each comparison in one split and one group, found {name!r} in two")

@@ -16,6 +16,9 @@ from scpo.io import sha256_file, sha256_json
 
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth")
+HUB_SECONDS = 5.0
+"""How long the Hub may take to answer before it counts as unreachable."""
+
 TEXT_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.vocab", "*.spm")
 
 
@@ -60,26 +63,32 @@ def resolve_model(name_or_path: str | os.PathLike[str], *, allow_pickle: bool = 
 
 def _download(repo: str, allow_pickle: bool) -> Path:
     import huggingface_hub
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
     patterns = [*TEXT_FILES, *WEIGHTS, *(PICKLES if allow_pickle else ())]
+    unreachable: Exception | None = None
     try:
-        return Path(huggingface_hub.snapshot_download(repo, allow_patterns=patterns, etag_timeout=5))
-    except RepositoryNotFoundError as error:
-        raise UserError(
-            f"model {repo!r}: no such folder here and no such model on the Hub (or it is private: run 'hf auth login')"
-        ) from error
+        # Asked first with a time limit of its own: snapshot_download waits for minutes on a network that swallows requests.
+        huggingface_hub.HfApi().model_info(repo, timeout=HUB_SECONDS)
     except HFValidationError as error:
         raise UserError(f"model {repo!r}: expected a model folder or a Hub id 'owner/name' ({error})") from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError) as error:
+    # The client lets its HTTP library's own errors through, which differ between versions; a copy in its cache still serves.
+    except Exception as error:
+        unreachable = error
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                repo, allow_patterns=patterns, etag_timeout=HUB_SECONDS, local_files_only=unreachable is not None
+            )
+        )
+    except Exception as error:
+        if isinstance(unreachable or error, RepositoryNotFoundError):
+            raise UserError(
+                f"model {repo!r}: no such folder here and no such model on the Hub (or it is private: run 'hf auth login')"
+            ) from error
+        reason = " ".join(str(unreachable or error).split())[:120] or type(unreachable or error).__name__
         raise UserError(
-            f"model {repo!r}: no such folder here, and the Hub cannot be reached; on a machine with a network run "
+            f"model {repo!r}: no such folder here, and the Hub cannot be reached ({reason}); on a machine with a network run "
             f"'hf download {repo} --local-dir DIR', copy DIR here and give its path instead of the id"
         ) from error
 

@@ -6,8 +6,9 @@ import copy
 from typing import Any
 
 import torch
+from torch import nn
 
-from scpo.errors import UserError
+from scpo.errors import UserError, did_you_mean
 
 
 def add_lora(network: Any, settings: dict[str, Any], seed: int) -> Any:
@@ -26,18 +27,35 @@ def add_lora(network: Any, settings: dict[str, Any], seed: int) -> Any:
     unknown = set(settings) - {"rank", "alpha", "dropout", "targets"}
     if unknown:
         raise UserError(f"model.lora: expected rank, alpha, dropout, targets; found {sorted(unknown)[0]!r}")
+    missing = [name for name in ("rank", "alpha", "targets") if name not in settings]
+    if missing:
+        raise UserError(f"model.lora: expected rank, alpha and targets, found no {missing[0]}")
+    targets = settings["targets"] if isinstance(settings["targets"], str) else list(settings["targets"])
     # All of the head is trained in full, also the layers before its last one (ModernBERT's head, DeBERTa's pooler), which
     # peft by itself would freeze, random as they may be.
-    heads = [name for name, m in network.named_children() if name != network.base_model_prefix and any(True for _ in m.parameters())]
+    heads = [
+        name
+        for name, m in network.named_children()
+        if name != network.base_model_prefix and any(True for _ in m.parameters())
+    ]
+    names = [f".{network.base_model_prefix}.{name}" for name, _ in network.base_model.named_modules()]
+    for target in targets if isinstance(targets, list) else []:
+        if not any(name.endswith(f".{target}") for name in names):
+            known = {
+                name.rpartition(".")[2] for name, m in network.base_model.named_modules() if isinstance(m, nn.Linear)
+            }
+            raise UserError(
+                f"model.lora.targets: no module of the backbone is named {target!r}.{did_you_mean(target, known)}"
+            )
     config = LoraConfig(
         # Without the task type peft leaves a new head frozen at random values.
         task_type=TaskType.SEQ_CLS,
         r=int(settings["rank"]),
         lora_alpha=settings["alpha"],
         lora_dropout=float(settings.get("dropout", 0.0)),
-        target_modules=settings["targets"] if isinstance(settings["targets"], str) else list(settings["targets"]),
+        target_modules=targets,
         exclude_modules=rf"({'|'.join(heads)})(\..*)?",
-        modules_to_save=heads,
+        modules_to_save=list(heads),  # peft adds names of its own to the list
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

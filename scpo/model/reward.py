@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from scpo.data.encode import Formatter
 from scpo.errors import UserError
 from scpo.model.files import replace_folder, reward_head
+from scpo.model.head import head_modules, keep_float32, restore_head, wraps_linear
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -59,9 +61,18 @@ class RewardModel(nn.Module):
         self.formatter = formatter
         self.origin = origin
         base = self.classifier
-        self.reads_last_token = isinstance(getattr(base, "score", None), nn.Linear) or _wraps_linear(base)
-        for module in head_modules(base).values():
-            _keep_float32(module)
+        self.reads_last_token = isinstance(getattr(base, "score", None), nn.Linear) or wraps_linear(base)
+        self._keep_head_float32()
+
+    def _keep_head_float32(self) -> None:
+        for module in head_modules(self.classifier).values():
+            keep_float32(module)
+
+    def merge(self) -> None:
+        """Merge a LoRA into the weights, in place; nothing happens without one."""
+        if hasattr(self.network, "peft_config"):
+            self.network = self.network.merge_and_unload()
+            self._keep_head_float32()
 
     @property
     def classifier(self) -> Any:
@@ -96,11 +107,7 @@ class RewardModel(nn.Module):
 
         The model itself is left as it was. The folder is replaced as a whole or not at all.
         """
-        with replace_folder(folder) as temporary, _merged(self.network) as network:
-            config = network.config
-            config.architectures = [type(network).__name__]
-            config.num_labels = 1
-            config.pad_token_id = self.pad_id
+        with replace_folder(folder) as temporary, _merged(self.network) as network, without_bars():
             network.save_pretrained(temporary)
             self.formatter.tokenizer.save_pretrained(temporary)
 
@@ -118,6 +125,7 @@ def load_model(folder: Path, options: ModelOptions, *, require_head: bool = Fals
     Raises:
         UserError: no tokenizer, a wrong number of labels, missing weights, a head missing where it is required.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForSequenceClassification
 
     if options.dtype not in DTYPES:
@@ -132,7 +140,7 @@ def load_model(folder: Path, options: ModelOptions, *, require_head: bool = Fals
         )
     notes: list[str] = []
     tokenizer = load_tokenizer(folder)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), without_bars():
         torch.manual_seed(options.seed)
         try:
             network, info = AutoModelForSequenceClassification.from_pretrained(
@@ -140,23 +148,28 @@ def load_model(folder: Path, options: ModelOptions, *, require_head: bool = Fals
                 num_labels=1,
                 dtype=DTYPES[options.dtype],
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # named and refused below, in one line
                 attn_implementation=options.attention,
                 use_safetensors=None if options.allow_pickle else True,
                 local_files_only=True,
                 trust_remote_code=False,
             )
-        except (ValueError, OSError, RuntimeError) as error:
+        except pickle.UnpicklingError as error:
+            raise UserError(
+                f"{folder}: its pickled weights hold more than tensors, or are damaged; not read"
+            ) from error
+        except (ValueError, OSError, RuntimeError, SafetensorError) as error:
             reason = " ".join(str(error).split())[:300]
             raise UserError(f"{folder}: cannot be loaded as a sequence classifier: {reason}") from error
     _check_loaded(network, info, folder, trained_head, notes, options)
     if trained_head and DTYPES[options.dtype] != torch.float32:
-        _restore_head(network, folder)
+        restore_head(network, folder)
     added = _set_pad_token(tokenizer, network)
     if added:
         notes.append(f"{folder}: {added}")
     _check_length(network, tokenizer, options, folder)
     if options.gradient_checkpointing:
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        network.activation_checkpointing_enable({"use_reentrant": False})
         network.enable_input_require_grads()
     if options.lora is not None:
         from scpo.model.lora import add_lora
@@ -198,6 +211,12 @@ def load_tokenizer(folder: Path) -> Any:
 def _check_loaded(
     network: Any, info: dict[str, Any], folder: Path, trained_head: bool, notes: list[str], options: ModelOptions
 ) -> None:
+    if info["mismatched_keys"]:
+        key, found, expected = min(info["mismatched_keys"], key=str)
+        raise UserError(
+            f"{folder}: {len(info['mismatched_keys'])} weights have another shape than its config.json says, such as {key}: "
+            f"expected {tuple(expected)}, found {tuple(found)}"
+        )
     prefix = f"{network.base_model_prefix}."
     missing = sorted(info["missing_keys"])
     in_backbone = [k for k in missing if k.startswith(prefix) and ".pooler." not in k]
@@ -207,10 +226,6 @@ def _check_loaded(
             f"{folder}: {len(in_backbone or missing)} weights are missing (such as {', '.join(shown)}); "
             "they would be random, so the model is refused"
         )
-    if info.get("mismatched_keys"):
-        raise UserError(
-            f"{folder}: weights of another shape than its config.json says: {sorted(map(str, info['mismatched_keys']))[0]}"
-        )
     if missing:
         notes.append(f"{folder}: no reward head; a new one was made with seed {options.seed} ({', '.join(missing)})")
 
@@ -218,15 +233,18 @@ def _check_loaded(
 def _set_pad_token(tokenizer: Any, network: Any) -> str:
     """Give tokenizer and config one pad token that is not the end-of-text token; returns what was done, or ""."""
     said = ""
+    before = network.get_input_embeddings().num_embeddings
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         why = "no pad token" if tokenizer.pad_token_id is None else "its pad token is its end-of-text token"
         tokenizer.add_special_tokens({"pad_token": "<|scpo_pad|>"})
-        if len(tokenizer) > network.get_input_embeddings().num_embeddings:
-            # A mean-resized start would be random per call; a pad embedding never reaches a reward, so zeros serve.
-            network.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-            with torch.no_grad():
-                network.get_input_embeddings().weight[tokenizer.pad_token_id].zero_()
         said = f"{why}; added {tokenizer.pad_token!r} with id {tokenizer.pad_token_id}"
+    elif len(tokenizer) > before:
+        said = f"its tokenizer has {len(tokenizer)} tokens and the model {before}; the rest got embeddings of zero"
+    if len(tokenizer) > before:
+        # New rows start at random; a pad embedding never reaches a reward, so zeros serve, and are the same every time.
+        network.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        with torch.no_grad():
+            network.get_input_embeddings().weight[before:].zero_()
     network.config.pad_token_id = tokenizer.pad_token_id
     return said
 
@@ -254,58 +272,18 @@ def _usable_positions(network: Any) -> int | None:
     return int(positions) if positions else None
 
 
-def _wraps_linear(classifier: Any) -> bool:
-    """True for a `score` head that peft wrapped to train a copy of it."""
-    score = getattr(classifier, "score", None)
-    return score is not None and isinstance(getattr(score, "original_module", None), nn.Linear)
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """Without transformers' progress bars for reading and writing a folder: the local disk needs none."""
+    from transformers.utils import logging
 
-
-class _Float32Head(nn.Module):
-    """Mixed into the class of a head's module: computes in float32 whatever the backbone's dtype or autocast.
-
-    A class of its own, and not a new `forward` on the instance, since a copy of the module would keep calling the original.
-    """
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        cast = [_float32(a) for a in args]
-        named = {k: _float32(v) for k, v in kwargs.items()}
-        device = next((a.device.type for a in (*cast, *named.values()) if isinstance(a, Tensor)), "cpu")
-        with torch.autocast(device_type=device, enabled=False):
-            return super().forward(*cast, **named)
-
-
-def _float32(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-def _keep_float32(module: nn.Module) -> None:
-    """Make a head keep and compute float32: bf16 rewards make false ties."""
-    module.float()
-    own = type(module)
-    if not issubclass(own, _Float32Head):
-        module.__class__ = type(f"Float32{own.__name__}", (_Float32Head, own), {})
-
-
-def head_modules(classifier: Any) -> dict[str, nn.Module]:
-    """The modules of a sequence classifier beside its backbone, by name: score, or pooler, dropout and classifier."""
-    return {name: module for name, module in classifier.named_children() if name != classifier.base_model_prefix}
-
-
-def _restore_head(network: Any, folder: Path) -> None:
-    """Read the head's weights again from the safetensors in the precision they have there.
-
-    transformers casts all weights to the backbone's dtype while it loads; a float32 head would come back rounded to bfloat16.
-    """
-    from safetensors import safe_open
-
-    heads = head_modules(network)
-    for module in heads.values():
-        module.float()
-    wanted = {f"{name}.{key}": tensor for name, m in heads.items() for key, tensor in m.state_dict().items()}
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for key in wanted.keys() & set(file.keys()):
-                wanted[key].copy_(file.get_tensor(key))
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @contextlib.contextmanager

@@ -68,6 +68,7 @@ def build(
     from transformers import ModernBertConfig, ModernBertForSequenceClassification
 
     from scpo.model.files import replace_folder
+    from scpo.model.reward import without_bars
 
     if hidden_size % heads:
         raise UserError(f"model: expected hidden_size divisible by heads, found {hidden_size} and {heads}")
@@ -91,6 +92,6 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = ModernBertForSequenceClassification(config)
-    with replace_folder(folder) as temporary:
+    with replace_folder(folder) as temporary, without_bars():
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +16,31 @@ NOT_HASHED = ("run_dir", "cache_dir", "fail_fast")
 
 ACCELERATORS = ("cpu", "gpu", "mps", "auto", "cuda", "tpu")
 CONDITIONING = ("separate", "none", "prefix")
+PRECISIONS = ("32-true", "32", "bf16-mixed", "bf16-true")
+SCHEDULES = (
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+)
+"""Those of transformers' schedules that need no more settings than ours."""
 
 
 def config_hash(config: Config) -> str:
     """Hex hash of the config without the keys of `NOT_HASHED`."""
-    return sha256_json({k: v for k, v in config.items() if k not in NOT_HASHED})
+    return sha256_json(_finite({k: v for k, v in config.items() if k not in NOT_HASHED}))
+
+
+def _finite(value: Any) -> Any:
+    """The value with NaN and infinity as text, so that a config that will be refused still has a hash and a folder."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_train_config(config: Config) -> None:
@@ -40,6 +61,7 @@ def check_train_config(config: Config) -> None:
     check.that(lambda: check_template(config["conditioning"]["template"], {"group"}, "conditioning.template"))
     check.bounds("optim.lr", config["optim"]["lr"], 0, None, low_open=True)
     check.bounds("optim.weight_decay", config["optim"]["weight_decay"], 0, None)
+    check.one_of("schedule.name", config["schedule"]["name"], SCHEDULES)
     check.bounds("schedule.warmup", config["schedule"]["warmup"], 0, 1)
     check.bounds("loss.margin", config["loss"]["margin"], 0, None)
     check.bounds("loss.centering", config["loss"]["centering"], 0, None)
@@ -57,6 +79,11 @@ def check_train_config(config: Config) -> None:
         check.add(
             f"trainer.precision: expected 32-true or bf16-mixed, found {trainer['precision']!r}: float16 rewards overflow"
         )
+    else:
+        check.one_of("trainer.precision", str(trainer["precision"]), PRECISIONS)
+    if trainer["threads"] is not None:
+        check.bounds("trainer.threads", trainer["threads"], 1, None, whole=True)
+    check.bounds("trainer.log_every_n_steps", trainer["log_every_n_steps"], 1, None, whole=True)
     if trainer["val_check_interval"] is not None:
         check.bounds("trainer.val_check_interval", trainer["val_check_interval"], 1, None, whole=True)
     check.bounds("callbacks.every_n_steps", callbacks["every_n_steps"], 1, None, whole=True)
@@ -145,8 +172,8 @@ class _Checks:
         whole: bool = False,
     ) -> None:
         right_type = isinstance(value, int) if whole else isinstance(value, int | float)
-        if isinstance(value, bool) or not right_type or value != value:
-            self.add(f"{key}: expected a {'whole ' if whole else ''}number, found {value!r}")
+        if isinstance(value, bool) or not right_type or not math.isfinite(value):
+            self.add(f"{key}: expected a {'whole ' if whole else 'finite '}number, found {value!r}")
             return
         too_low = value <= low if low_open else value < low
         too_high = high is not None and (value >= high if high_open else value > high)

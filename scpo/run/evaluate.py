@@ -16,7 +16,7 @@ from scpo.data.manifest import read_manifest
 from scpo.errors import UserError
 from scpo.evaluation.predictions import read_predictions
 from scpo.io import read_json
-from scpo.model.files import model_fingerprint, resolve_model
+from scpo.model.files import model_fingerprint, resolve_model, reward_head
 from scpo.model.reward import ModelOptions, load_model
 from scpo.model.score import score_texts
 from scpo.run.config import Config, check_evaluate_config, config_hash
@@ -45,6 +45,8 @@ def evaluate(config: Config, given: set[str], command: str) -> tuple[Path, dict[
         return _score_and_measure(config, folder, None, command)
     run_dir = Path(config["run"])
     trained = read_config(run_dir)
+    if "run" in trained or "selection" not in trained:
+        raise UserError(f"{run_dir}: expected the folder of a training run, found one of an evaluation")
     status = read_json(run_dir / "status.json")
     if status.get("state") != "finished":
         raise UserError(
@@ -75,7 +77,7 @@ def _with_settings_of(config: Config, trained: Config, given: set[str]) -> Confi
         # Other data come with their own split; the run's method would be drawn anew over them.
         merged["split"] = config["split"]
     start = trained["model"]["name_or_path"]
-    if merged["reference"]["name_or_path"] is None and start is not None:
+    if merged["reference"]["name_or_path"] is None and start is not None and _has_head(trained):
         merged["reference"] = {
             **merged["reference"],
             "name_or_path": start,
@@ -85,6 +87,12 @@ def _with_settings_of(config: Config, trained: Config, given: set[str]) -> Confi
     merged["model"] = {**config["model"], **model, "name_or_path": None}
     merged["seed"] = config["seed"] if "seed" in given else trained["seed"]
     return merged
+
+
+def _has_head(trained: Config) -> bool:
+    """True where the run's starting model holds a trained reward head, and so was the run's reference too."""
+    model = trained["model"]
+    return reward_head(resolve_model(model["name_or_path"], allow_pickle=model["allow_pickle"]))
 
 
 def _measure_again(config: Config, run_dir: Path, command: str) -> tuple[Path, dict[str, Any]]:

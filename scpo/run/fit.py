@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint
 
 from scpo.data.datamodule import PairSet, PreferenceData
 from scpo.errors import UserError
@@ -72,9 +74,12 @@ def fit_part(
         margin=config["loss"]["margin"],
         centering=config["loss"]["centering"],
         clip=trainer_config["gradient_clip_val"],
+        seed=config["seed"],
     )
     checkpoints = folder / "checkpoints" / name
-    resume, best, others = make_callbacks(config, checkpoints, name, val is not None)
+    best, callbacks = make_callbacks(config, checkpoints, name, val is not None)
+    # A training shorter than the interval is still validated once, at its end.
+    interval = trainer_config["val_check_interval"] and min(trainer_config["val_check_interval"], max(1, total))
     trainer = L.Trainer(
         accelerator=trainer_config["accelerator"],
         devices=trainer_config["devices"],
@@ -83,14 +88,14 @@ def fit_part(
         max_steps=total,
         max_epochs=trainer_config["max_epochs"],
         # A step count may span epochs, which Lightning allows only without check_val_every_n_epoch.
-        val_check_interval=trainer_config["val_check_interval"],
-        check_val_every_n_epoch=None if trainer_config["val_check_interval"] else 1,
+        val_check_interval=interval,
+        check_val_every_n_epoch=None if interval else 1,
         limit_val_batches=0 if val is None else None,
         log_every_n_steps=trainer_config["log_every_n_steps"],
         detect_anomaly=trainer_config["detect_anomaly"],
         deterministic=trainer_config["deterministic"],
         logger=make_logger(config, folder, name),
-        callbacks=[resume, *([best] if best else []), *others],
+        callbacks=callbacks,
         use_distributed_sampler=False,
         reload_dataloaders_every_n_epochs=1,
         enable_progress_bar=False,
@@ -100,27 +105,78 @@ def fit_part(
     )
     last = checkpoints / "last.ckpt"
     model.train()
-    trainer.fit(module, datamodule=data, ckpt_path=last if last.is_file() else None, weights_only=True)
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+    with interrupts_kept():
+        trainer.fit(module, datamodule=data, ckpt_path=last if last.is_file() else None, weights_only=True)
     best_step = None
     if best is not None and best.best_model_path:
         state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
         module.load_state_dict(state["state_dict"], strict=False)
         best_step = int(state["global_step"])
+    pairs, candidates = module.counts()
+    # Merged in place, so that the rewards of the run and of its saved model are one model's, also in bfloat16.
+    model.merge()
     model.eval()
-    counts = {"pairs": module.pairs_seen, "candidates_encoded": module.candidates_encoded}
-    if trainer.world_size > 1:
-        sums = torch.tensor(list(counts.values()), device=module.device)
-        torch.distributed.all_reduce(sums)
-        counts = dict(zip(counts, sums.tolist(), strict=True))
-    return {**counts, "seconds": module.seconds, "steps": trainer.global_step, "best_step": best_step}
+    return {
+        "pairs": pairs,
+        "candidates_encoded": candidates,
+        "seconds": module.seconds,
+        "steps": trainer.global_step,
+        "best_step": best_step,
+    }
+
+
+@contextlib.contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Let Ctrl-C end a block as KeyboardInterrupt: Lightning turns it into an exit with code 1."""
+    try:
+        yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
+
+
+class ResumeCheckpoint(Checkpoint):
+    """The checkpoint that a killed training resumes from: the state after every n-th step, in ``last.ckpt``.
+
+    Where a validation follows the step, it is saved after that: Lightning counts the validation of a step that it resumes
+    from as done, so the best weights and early stopping would miss it. Stands after the callbacks whose state it keeps.
+    """
+
+    def __init__(self, folder: Path, every_n_steps: int) -> None:
+        self.path = folder / "last.ckpt"
+        self.every_n_steps = every_n_steps
+
+    def on_train_batch_end(self, trainer: L.Trainer, *args: Any, **kwargs: Any) -> None:
+        """Save, where no validation follows."""
+        if self._due(trainer) and not self._validates(trainer):
+            self._save(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Save, where the step of this validation is to be saved."""
+        if self._due(trainer):
+            self._save(trainer)
+
+    def _due(self, trainer: L.Trainer) -> bool:
+        return trainer.global_step > 0 and trainer.global_step % self.every_n_steps == 0
+
+    def _validates(self, trainer: L.Trainer) -> bool:
+        if not trainer.enable_validation:
+            return False
+        if trainer.check_val_every_n_epoch is None:
+            return trainer.global_step % int(trainer.val_check_interval or 1) == 0
+        return trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+
+    def _save(self, trainer: L.Trainer) -> None:
+        # Lightning writes into the system's temporary folder and moves, which is a copy between two file systems.
+        temporary = self.path.with_suffix(".tmp")
+        trainer.save_checkpoint(temporary)
+        if trainer.is_global_zero:
+            os.replace(temporary, self.path)
 
 
 def make_callbacks(
     config: Config, checkpoints: Path, name: str, has_val: bool
-) -> tuple[ModelCheckpoint, ModelCheckpoint | None, list[Callback]]:
-    """The checkpoint to resume from, the best one (if a monitor is set), and all other callbacks."""
+) -> tuple[ModelCheckpoint | None, list[Callback]]:
+    """The checkpoint of the best weights (None without a monitor), and all callbacks in their order."""
     from hydra.utils import instantiate
 
     settings = config["callbacks"]
@@ -129,23 +185,27 @@ def make_callbacks(
         raise UserError(
             f"callbacks.monitor={monitor}: needs validation pairs, and this split has none for {name}; set it to null"
         )
-    resume = ModelCheckpoint(
-        dirpath=checkpoints,
-        filename="last",
-        every_n_train_steps=settings["every_n_steps"],
-        enable_version_counter=False,
-    )
-    others: list[Callback] = [TrainProgress(name, sys.stderr)]
+    callbacks: list[Callback] = [TrainProgress(name, sys.stderr)]
     best = None
     if monitor is not None:
         mode = MONITORS[monitor]
-        best = ModelCheckpoint(
-            dirpath=checkpoints, filename="best", monitor=monitor, mode=mode, enable_version_counter=False, save_top_k=1
-        )
         if settings["patience"] is not None:
-            others.append(EarlyStopping(monitor=monitor, mode=mode, patience=settings["patience"]))
-    others += [instantiate(callback) for callback in settings["extra"].values()]
-    return resume, best, others
+            callbacks.append(
+                EarlyStopping(monitor, mode=mode, patience=settings["patience"], check_on_train_epoch_end=False)
+            )
+        best = ModelCheckpoint(
+            dirpath=checkpoints,
+            filename="best",
+            monitor=monitor,
+            mode=mode,
+            enable_version_counter=False,
+            save_on_train_epoch_end=False,  # but right after the validation, so that the checkpoint to resume from knows it
+        )
+        callbacks.append(best)
+    # Lightning puts checkpoints last and keeps their order.
+    resume = ResumeCheckpoint(checkpoints, settings["every_n_steps"])
+    callbacks += [*(instantiate(callback) for callback in settings["extra"].values()), resume]
+    return best, callbacks
 
 
 def make_logger(config: Config, folder: Path, name: str) -> Any:

@@ -47,7 +47,37 @@ class RunFolder:
 
     def status(self) -> dict[str, Any] | None:
         """The contents of status.json, or None where there is none."""
-        return read_json(self.status_path) if self.status_path.is_file() else None
+        if not self.status_path.is_file():
+            return None
+        status = read_json(self.status_path)
+        if not isinstance(status, dict) or "state" not in status:
+            raise UserError(f"{self.status_path}: expected the state of a run, found another document; set run_dir")
+        return status
+
+    def record_failure(self, error: str, command: str) -> None:
+        """Write why a run could not even start. The status of a run that did start is left as it is."""
+        if self.path.exists():
+            try:
+                status = self.status() if self.path.is_dir() else None
+            except UserError:
+                return
+            if status is None or status["state"] != "failed" or status.get("inputs"):
+                return
+        self.path.mkdir(parents=True, exist_ok=True)
+        record = {**self._record({}, command), "state": "failed", "finished": _now(), "error": error}
+        write_json(self.status_path, record)
+
+    def _record(self, inputs: dict[str, str], command: str) -> dict[str, Any]:
+        return {
+            "state": "running",
+            "started": _now(),
+            "finished": None,
+            "versions": versions(),
+            "config_hash": self.hash,
+            "inputs": inputs,
+            "command": command,
+            "error": None,
+        }
 
     def is_finished(self, inputs: dict[str, str]) -> bool:
         """True where this very run (same config, same data, same models) has ended well."""
@@ -55,7 +85,7 @@ class RunFolder:
         return bool(
             status
             and status["state"] == "finished"
-            and status["config_hash"] == self.hash
+            and status.get("config_hash") == self.hash
             and status.get("inputs") == inputs
             and (self.path / "metrics.json").is_file()
         )
@@ -83,16 +113,7 @@ class RunFolder:
             if before is None or before.get("config_hash") != self.hash or before.get("inputs") != inputs:
                 self._clear()
             write_text(self.path / "config.yaml", yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True))
-            record = {
-                "state": "running",
-                "started": _now(),
-                "finished": None,
-                "versions": versions(),
-                "config_hash": self.hash,
-                "inputs": inputs,
-                "command": command,
-                "error": None,
-            }
+            record = self._record(inputs, command)
             write_json(self.status_path, record)
             try:
                 yield

@@ -114,13 +114,21 @@ def make_simulated(folder: Path, settings: dict[str, Any]) -> None:
     """Simulate and prepare the embedded world where `data=simulated` finds no data yet."""
     import tempfile
 
+    from filelock import FileLock
+
     from scpo.data.manifest import finish
     from scpo.data.prism import read_prism
     from scpo.data.simulate import simulate
 
-    log.info("%s does not exist: simulating the embedded world there", folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+    # Jobs of a sweep may come here together: the first one works, the others find the data.
+    with (
+        FileLock(folder.parent / f".{folder.name}.lock"),
+        tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary,
+    ):
+        if folder.exists():
+            return
+        log.info("%s does not exist: simulating the embedded world there", folder)
         simulate(Path(temporary) / "raw", **settings)
         finish(read_prism(Path(temporary) / "raw" / "prism"), folder)
 
