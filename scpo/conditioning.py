@@ -14,6 +14,7 @@ from scpo.errors import UserError, did_you_mean
 from scpo.groups import slug
 from scpo.io import read_json, write_json
 
+MODES = ("separate", "none", "prefix")
 STEERING = Path("steering") / "steering.json"
 
 
@@ -80,7 +81,13 @@ def read_steering(model: Path) -> dict[str, Any] | None:
         return None
     found = read_json(path)
     keys = ("mode", "template", "groups", "max_length", "overlong")
-    if not isinstance(found, dict) or found.get("schema") != 1 or any(k not in found for k in keys):
+    kinds = {"mode": str, "template": str, "groups": dict, "max_length": int, "overlong": str}
+    if (
+        not isinstance(found, dict)
+        or found.get("schema") != 1
+        or not all(isinstance(found.get(k), kinds[k]) for k in keys)
+        or found["mode"] not in MODES
+    ):
         raise UserError(f"{path}: expected a steering file (schema 1 with {', '.join(keys)}), found another document")
     folders = found["groups"].values() if isinstance(found["groups"], dict) else [None]
     # A model folder of unknown origin must not send its reader to weights elsewhere.

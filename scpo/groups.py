@@ -32,6 +32,9 @@ NATIONAL = ("national", "current national")
 MAX_NAME = 60
 """Longest canonical name, in characters."""
 
+AVERAGES = ("micro", "macro")
+"""Names of the averages over groups: a group of that name could not be told from them in a table or a log."""
+
 _SAMPLE = re.compile(r"^(?P<name>.*?)\s*\(\s*(?P<kind>[^()]*?)\s*\bsample\s*\)\s*$", re.IGNORECASE | re.DOTALL)
 # Letters that Unicode does not decompose, and signs whose loss would merge groups such as "<50k" and ">50k".
 _SPELLED = (
@@ -88,6 +91,19 @@ def canonical(name: str) -> str:
     """
     short = tidy(name)
     return _codes().get(short) or _spellings().get(_key(short)) or short
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """Raise UserError for a group that is called like an average (micro or macro, in any case).
+
+    It is not renamed in :func:`tidy`: whoever named it should find it again under the name it has in the data.
+    """
+    for name in names:
+        if name.strip().casefold() in AVERAGES:
+            raise UserError(
+                f"{where}: expected groups with other names than {' and '.join(AVERAGES)}, which are the averages over "
+                f"groups, found the group {name!r}; rename it in the data, for example to '{name.strip()} group'"
+            )
 
 
 def resolve(names: Iterable[str], known: Iterable[str], whose: str = "the data") -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scpo.data.datamodule import Chunk
+from scpo.data.datamodule import Chunk, PairSet
 from scpo.errors import UserError
 from scpo.losses import bradley_terry, gap_margin
 from scpo.metrics.modules import GroupAccuracy
@@ -73,6 +73,7 @@ class RewardModule(L.LightningModule):
         self.seed = int(seed)
         self.val_accuracy = GroupAccuracy(self.groups)
         self.pairs_seen, self.candidates_encoded, self.seconds = 0, 0, 0.0
+        self.totals: tuple[int, int] | None = None
         self._mark: float | None = None
         self._checked = False
 
@@ -100,16 +101,25 @@ class RewardModule(L.LightningModule):
         # DDP takes the mean of the ranks' gradients; each rank holds a part of the sum.
         scale = self.trainer.world_size / self.pairs_per_step
         total = torch.zeros((), device=self.device)
-        sums = torch.zeros(3, device=self.device)  # margins, correct pairs, pairs
+        sums = torch.zeros(5, device=self.device)  # margins, correct pairs, pairs, rewards, squared rewards
         for i, chunk in enumerate(batch):
             last = i == len(batch) - 1
             with self._no_sync(not last):
                 losses, chosen, rejected = self.pair_losses(chunk)
-                self._check_finite(losses, chunk)
+                self._check_finite(losses, chunk, self.trainer.datamodule.train)  # type: ignore[attr-defined]
                 loss = losses.sum() * scale
                 self.manual_backward(loss)
             total += loss.detach()
-            sums += torch.stack([(chosen - rejected).sum(), (chosen > rejected).sum(), losses.new_tensor(len(losses))])
+            both = torch.cat([chosen, rejected])
+            sums += torch.stack(
+                [
+                    (chosen - rejected).sum(),
+                    (chosen > rejected).sum(),
+                    losses.new_tensor(len(losses)),
+                    both.sum(),
+                    both.square().sum(),
+                ]
+            )
             self.pairs_seen += len(losses)
             self.candidates_encoded += len(chunk["inputs"]["input_ids"])
         if not batch:
@@ -130,20 +140,30 @@ class RewardModule(L.LightningModule):
         """Adds the batch's pairs to sums; nothing is averaged before the end."""
         for chunk in batch:
             losses, chosen, rejected = self.pair_losses(chunk)
+            self._check_finite(losses, chunk, self.trainer.datamodule.val)  # type: ignore[attr-defined]
             self.val_accuracy.update(chosen - rejected, chunk["group"])
-            self._val_loss += torch.stack([losses.double().sum(), chunk["weight"].double().sum()])
+            parts = [losses.sum(), chunk["weight"].sum(), (chosen - rejected).sum()]
+            self._val_sums += torch.tensor([*(float(part) for part in parts), len(losses)], dtype=torch.float64)
+
+    def on_train_end(self) -> None:
+        """Add the counts up while the module is still on its device: afterwards Lightning moves it to the CPU."""
+        self.totals = self.counts()
 
     def on_validation_epoch_start(self) -> None:
-        self._val_loss = torch.zeros(2, dtype=torch.float64, device=self.device)
+        # On the CPU, and moved where the processes talk: Apple's GPU has no float64.
+        self._val_sums = torch.zeros(4, dtype=torch.float64)
 
     def on_validation_epoch_end(self) -> None:
         """Logs the same names on every process, whatever groups it saw."""
-        sums = self._val_loss
+        sums = self._val_sums
         if self.trainer.world_size > 1:
+            sums = sums.to(self.device)
             torch.distributed.all_reduce(sums)
+        loss, weight, margin, pairs = sums.tolist()
         values = self.val_accuracy.compute()
         named = {f"val/accuracy/{group}": values[group] for group in self.groups}
-        named |= {"val/loss": sums[0] / sums[1].clamp(min=1e-12), "val/accuracy": values["macro"]}
+        named |= {"val/accuracy": values["macro"], "val/loss": torch.tensor(loss / max(weight, 1e-12))}
+        named |= {"val/margin": torch.tensor(margin / max(pairs, 1.0))}
         # All processes hold the same numbers already, whose mean they are; without sync_dist Lightning warns of each.
         self.log_dict({**named, "val/accuracy_micro": values["micro"]}, sync_dist=True)
         self.val_accuracy.reset()
@@ -191,9 +211,16 @@ class RewardModule(L.LightningModule):
         if self.trainer.world_size > 1:
             sums = torch.cat([sums, loss[None] / self.trainer.world_size])
             torch.distributed.all_reduce(sums)
-            loss = sums[3]
+            loss = sums[5]
         pairs = max(1, int(sums[2]))
-        values: dict[str, Any] = {"train/margin": sums[0] / pairs, "train/accuracy": sums[1] / pairs, "train/lr": rate}
+        mean = sums[3] / (2 * pairs)
+        values: dict[str, Any] = {
+            "train/margin": sums[0] / pairs,
+            "train/accuracy": sums[1] / pairs,
+            "train/reward_mean": mean,
+            "train/reward_std": (sums[4] / (2 * pairs) - mean.square()).clamp(min=0).sqrt(),
+            "train/lr": rate,
+        }
         self.log("train/loss", loss, prog_bar=True, batch_size=pairs)
         self.log_dict(values, batch_size=pairs)
 
@@ -202,10 +229,9 @@ class RewardModule(L.LightningModule):
             return self.trainer.strategy.block_backward_sync()  # type: ignore[attr-defined]
         return contextlib.nullcontext()
 
-    def _check_finite(self, losses: Tensor, chunk: Chunk) -> None:
+    def _check_finite(self, losses: Tensor, chunk: Chunk, data: PairSet) -> None:
         bad = (~torch.isfinite(losses)).nonzero().flatten().tolist()
         if bad:
-            data = self.trainer.datamodule.train  # type: ignore[attr-defined]
             names = "; ".join(data.describe(int(chunk["pair"][i])) for i in bad[:3])
             raise UserError(
                 f"the loss is not finite at step {self.global_step} for {len(bad)} pairs ({names}); lower optim.lr, set "

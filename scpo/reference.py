@@ -6,10 +6,13 @@ with the same texts find them there. It is written atomically under a lock, and 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from scpo.data.encode import FORMAT_VERSION, Turn
+from scpo.errors import UserError
 from scpo.io import atomic_path, sha256_json
 from scpo.model.files import model_fingerprint
 
@@ -65,16 +69,20 @@ def reference_rewards(
         options: how the model is loaded, part of the key.
         cache_dir: holds the cache files.
         score: called with the rows that are missing, one per distinct text; loads the model. Not called when none are.
+
+    Raises:
+        UserError: the cache folder cannot be made or written; nothing is scored then.
     """
     key = model_key(folder, options)
     path = Path(cache_dir) / f"{key[:24]}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     texts = [text_key(p, r, h) for p, r, h in zip(frame["prompt"], frame["response"], frame["history"], strict=True)]
     # The lock is held while scoring, so that a second process waits and finds the work done.
-    with FileLock(f"{path}.lock"):
+    with _locked(path):
         known = _read(path, key)
         first = {text: i for i, text in reversed(list(enumerate(texts))) if text not in known}
         if first:
+            _check_writable(path)
             rows = np.array(sorted(first.values()))
             rewards = score(frame.iloc[rows])
             known.update(zip((texts[i] for i in rows), map(float, rewards), strict=True))
@@ -82,8 +90,47 @@ def reference_rewards(
         return np.array([known[text] for text in texts], dtype=np.float32)
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder}: expected a folder for cached reference rewards, which cannot be made ({error.strerror}); remove "
+            "what stands there or choose another place"
+        ) from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    lock = FileLock(f"{path}.lock")
+    try:
+        lock.acquire()
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{path}.lock: the cache of reference rewards cannot be locked ({reason})") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_writable(path: Path) -> None:
+    """Before the long scoring, not after it: the cache can be written, and what stands in its place is moved aside."""
+    try:
+        if (path.exists() and not path.is_file()) or (path.is_symlink() and not path.exists()):
+            aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{path.name}.", suffix=".damaged"))
+            os.replace(path, aside / path.name)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"):
+            pass
+    except OSError as error:
+        raise UserError(f"{path.parent}: cached reference rewards cannot be written ({error.strerror})") from error
+
+
 def _read(path: Path, key: str) -> dict[bytes, float]:
     if not path.is_file():
+        if path.exists() or path.is_symlink():
+            kind = "a folder" if path.is_dir() else "no file"
+            log.warning("reward cache %s is damaged (it is %s); its rewards are computed again", path, kind)
         return {}
     try:
         table = pq.read_table(path, schema=CACHE, page_checksum_verification=True)

@@ -112,7 +112,7 @@ def select(
     Args:
         arm: a name of the table.
         chosen, rejected: reference rewards r+ and r-, shape (n_pairs,).
-        groups: (n_pairs,) integer code of each pair's group, used by `random` only.
+        groups: (n_pairs,) integer code of each pair's group, used by `random` only, whose draw depends on the code.
         tau: filter threshold in (0, 1].
         beta: weight temperature, > 0, in units of reward.
         seed: for `random`.
@@ -142,7 +142,7 @@ def random_mask(like: BoolArray, groups: IntArray, seed: int) -> BoolArray:
     keep = np.zeros(len(like), dtype=bool)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        # One stream per group: another group's size or presence never changes this group's draw.
+        # One stream per code: with codes that follow the names, no other group changes this group's draw.
         rng = np.random.default_rng([seed, int(group)])
         keep[rng.permutation(members)[: int(like[members].sum())]] = True
     return keep

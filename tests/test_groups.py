@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 
 from scpo import countries
 from scpo.errors import UserError
-from scpo.groups import GOQA14, MAJORITY, MAX_NAME, PRISM7, _key, canonical, resolve, slug, split_sample, tidy
+from scpo.groups import (
+    GOQA14,
+    MAJORITY,
+    MAX_NAME,
+    PRISM7,
+    _key,
+    canonical,
+    check_names,
+    resolve,
+    slug,
+    split_sample,
+    tidy,
+)
 
 SHARED = Path(os.environ.get("SCPO_SHARED_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
 CSV = SHARED / "goqa" / "global_opinions_dev.csv"
@@ -228,3 +240,18 @@ def test_every_country_of_the_real_questions_is_in_the_table() -> None:
     assert groups <= known
     # Two spellings each of South Korea, the United Kingdom, Czechia and Taiwan.
     assert len(groups) == len(without_suffix) - 4 == 107
+
+
+@given(st.text())
+def test_only_names_of_averages_are_reserved(name: str) -> None:
+    if name.strip().casefold() in ("micro", "macro"):
+        with pytest.raises(UserError, match="rename it"):
+            check_names([name], "x")
+    else:
+        check_names([name, "Chile"], "x")
+
+
+@pytest.mark.parametrize("name", ["micro", "Micro", "MACRO", " macro\n"])
+def test_a_reserved_name_is_refused_in_any_case(name: str) -> None:
+    with pytest.raises(UserError, match=r"^the file: .*found the group"):
+        check_names(["Chile", name], "the file")

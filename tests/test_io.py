@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gzip
 import hashlib
+import io
 import json
 import os
+import re
+import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +24,13 @@ from scpo.io import (
     atomic_path,
     read_json,
     read_jsonl,
+    replace_folder,
     require_dir,
     require_file,
     sha256_file,
     sha256_json,
     shorten,
+    shown,
     write_json,
     write_jsonl,
     write_text,
@@ -126,7 +135,7 @@ def test_blank_lines_count_and_a_byte_order_mark_does_not(tmp_path: Path) -> Non
         (b'{"a": 1}\n"text"\n', 2, "expected a JSON object"),
         (b'{"a": 1}\nnull\n', 2, "expected a JSON object, found None"),
         (b'{"a": 1}\n{"a": "\xff"}\n', 2, "expected UTF-8 text"),
-        (gzip.compress(b'{"a": 1}\n'), 1, "compressed or damaged"),
+        (gzip.compress(b'{"a": 1}\n', mtime=0), 1, "compressed or damaged"),
         ('{"a": 1}'.encode("utf-16"), 1, "expected UTF-8 text"),
         (b'{"a": 1}\n{"a": ' + b"9" * 5000 + b"}\n", 2, "expected a JSON object"),
         (b'{"a": 1}\n' + b"[" * 100_000 + b"\n", 2, "expected a JSON object"),
@@ -191,3 +200,154 @@ def test_text_is_not_escaped(tmp_path: Path) -> None:
     write_json(tmp_path / "x", {"a": "São"})
     assert "São" in (tmp_path / "x").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "x").read_text(encoding="utf-8")) == {"a": "São"}
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    target, link, chain = tmp_path / "real" / "x", tmp_path / "link", tmp_path / "chain"
+    link.symlink_to("real/x")
+    chain.symlink_to(link)
+    for text in ("new", "old"):  # the target is made, then replaced
+        write_text(chain, text)
+        assert (link.is_symlink(), chain.is_symlink(), target.read_text()) == (True, True, text)
+    assert names(tmp_path / "real") == ["x"]
+    with replace_folder(tmp_path / "folder") as new:
+        (new / "a").touch()
+    (tmp_path / "to_folder").symlink_to("folder")
+    with replace_folder(tmp_path / "to_folder") as new:
+        (new / "b").touch()
+    assert (tmp_path / "to_folder").is_symlink()
+    assert names(tmp_path / "folder") == ["b"]
+
+
+def test_a_pipe_and_a_device_are_written_and_stay(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write_jsonl(pipe, [{"a": 1}])
+    reader.join(10)
+    assert got == ['{"a": 1}\n']
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    write_text(Path("/dev/null"), "x")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert names(tmp_path) == ["pipe"]
+
+
+def test_an_open_stream_is_written_and_not_replaced(tmp_path: Path) -> None:
+    with open(tmp_path / "held", "w+") as held:
+        write_text(Path(f"/dev/fd/{held.fileno()}"), "text")
+        assert held.read() == "text"
+        assert os.fstat(held.fileno()).st_ino == (tmp_path / "held").stat().st_ino
+
+
+def _impossible(folder: Path) -> dict[str, Path]:
+    (folder / "file").touch()
+    (folder / "dangling").symlink_to(folder / "nowhere" / "x")
+    (folder / "dangling folder").symlink_to(folder / "nowhere")
+    (folder / "circle").symlink_to(folder / "circle")
+    return {
+        "parent is a file": folder / "file" / "x",
+        "grandparent is a file": folder / "file" / "x" / "y",
+        "a name too long": folder / ("x" * 300),
+        "a parent too long": folder / ("x" * 300) / "y",
+        "proc": Path("/proc/scpo-test"),
+        "dangling link": folder / "dangling",
+        "parent is a dangling link": folder / "dangling folder" / "x",
+        "circle": folder / "circle",
+        "parent in a circle": folder / "circle" / "x",
+    }
+
+
+CASES = (
+    *("parent is a file", "grandparent is a file", "a name too long", "a parent too long", "proc", "dangling link"),
+    *("parent is a dangling link", "circle", "parent in a circle"),
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_place_that_cannot_be_written_is_one_line_before_the_work(tmp_path: Path, case: str, what: str) -> None:
+    path = _impossible(tmp_path)[case]
+    before = names(tmp_path)
+    began: list[Path] = []
+
+    def work(manager: Callable[[Path], contextlib.AbstractContextManager[Path]]) -> None:
+        with manager(path) as temporary:
+            began.append(temporary)
+
+    with pytest.raises(UserError) as error:
+        work(atomic_path if what == "file" else replace_folder)
+    assert str(path) in str(error.value)
+    assert not str(error.value).count("\n")
+    assert not began, "found out after the work"
+    assert names(tmp_path) == before
+
+
+def test_the_longest_name_that_fits_is_written(tmp_path: Path) -> None:
+    for name in ("x" * 255, "é" * 127):
+        write_text(tmp_path / name, "text")
+        with replace_folder(tmp_path / f"f{name[1:]}"):
+            pass
+    assert len(names(tmp_path)) == 4
+
+
+def test_a_folder_is_no_file_and_a_file_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"folder: expected a file to write, found a folder"):
+        write_text(tmp_path / "folder", "x")
+    with (
+        pytest.raises(UserError, match=r"file: expected a folder to write to, found a file"),
+        replace_folder(tmp_path / "file"),
+    ):
+        pass
+    assert names(tmp_path) == ["file", "folder"]
+
+
+def test_errors_of_the_block_stay_what_they_are_but_a_full_disk_is_told(tmp_path: Path) -> None:
+    def block(error: BaseException) -> None:
+        with atomic_path(tmp_path / "x"):
+            raise error
+
+    for other in (
+        BrokenPipeError(errno.EPIPE, "gone"),
+        FileNotFoundError(2, "no", "model.bin"),
+        RuntimeError("Symlink"),
+    ):
+        with pytest.raises(type(other)):
+            block(other)
+    with pytest.raises(UserError, match=r"x: cannot be written \(No space left on device\)"):
+        block(OSError(errno.ENOSPC, "full"))
+    with pytest.raises(UserError, match=r"/dev/full: cannot be written \(No space left on device\)"):
+        write_text(Path("/dev/full"), "x")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_no_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(UserError, match=r"x: cannot be written \(Permission denied\)"):
+        write_text(tmp_path / "x", "")
+
+
+def test_an_open_stream_is_read_as_a_file_is(tmp_path: Path) -> None:
+    content = b'\xef\xbb\xbf{"a": 1}\n\n{"a": "\\ud83d"}\n'
+    (tmp_path / "x").write_bytes(content)
+    for source, name in ((io.BytesIO(content), "stdin"), (tmp_path / "x", str(tmp_path / "x"))):
+        rows = read_jsonl(source)
+        assert next(rows) == (1, {"a": 1})
+        with pytest.raises(UserError, match=rf"^{re.escape(name)}: line 3: expected Unicode text"):
+            next(rows)
+
+
+def test_messages_show_no_control_characters() -> None:
+    assert shorten("a\x1b[2Jb\u202e") == r"a\x1b[2Jb\u202e"
+    assert shown(["\x1b"]) == r"['\x1b']"
+    assert shown(10**5000) == "a number of thousands of digits"
+
+
+def test_a_name_too_long_to_read_is_one_line() -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        require_file(Path("x" * 300))

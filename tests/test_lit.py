@@ -205,6 +205,9 @@ def test_the_loss_of_a_step_by_hand(model: RewardModel) -> None:
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(0.4783255, abs=1e-6)
     assert float(trainer.callback_metrics["train/accuracy"]) == 0.5
     assert float(trainer.callback_metrics["train/margin"]) == pytest.approx(0.0, abs=1e-6)
+    # The four rewards 1.0, 0.2, 0.1, 0.9: mean 0.55, mean of squares 0.465, so a variance of 0.1625 over all of them.
+    assert float(trainer.callback_metrics["train/reward_mean"]) == pytest.approx(0.55, abs=1e-6)
+    assert float(trainer.callback_metrics["train/reward_std"]) == pytest.approx(0.4031129, abs=1e-6)
     # d/dr+ of W * -log sigmoid(d) is -W * sigmoid(-d), halved by the mean.
     down, up = 1 / (1 + math.exp(0.8)) / 2, 0.5 / (1 + math.exp(-0.8)) / 2
 
@@ -264,6 +267,23 @@ def test_validation_numbers_are_exact(model: RewardModel, tokens: int) -> None:
     assert math.isnan(found["val/accuracy/Canada"])
     weighted = (np.log1p(np.exp(-margin)) * val.weight).sum() / val.weight.sum()
     assert found["val/loss"] == pytest.approx(weighted, rel=1e-5)
+
+
+def test_the_margin_of_a_validation_by_hand_and_its_sums_on_the_cpu(
+    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.8, -0.8 and 0.3 over three chunks; the sums are float64, which Apple's GPU has not."""
+    fixed, val = by_hand(model, [(1.0, 0.2), (0.1, 0.9), (0.5, 0.2)], [1.0, 0.5, 1.0])
+    module, _, trainer = run(fixed, val, val, tokens=2)
+    assert float(trainer.callback_metrics["val/margin"]) == pytest.approx(0.1, abs=1e-6)
+    monkeypatch.setattr(RewardModule, "device", property(lambda self: torch.device("meta")))
+    module.on_validation_epoch_start()
+    assert module._val_sums.device.type == "cpu"
+    assert module._val_sums.dtype == torch.float64
+    chunk = PreferenceData(val, val, pad_id=0, batch_tokens=2).val.chunk(np.array([0]), val.grouped(), 0)  # type: ignore[union-attr]
+    module.validation_step([chunk], 0)
+    # Loss, weight, margin and number of the first pair.
+    assert module._val_sums.tolist() == pytest.approx([0.3711007, 1.0, 0.8, 1.0], abs=1e-6)
 
 
 def test_validation_is_without_dropout(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scpo.errors import UserError
 from scpo.reference import FloatArray, model_key, reference_rewards, text_key
 
 if TYPE_CHECKING:
@@ -260,3 +261,44 @@ def test_moving_a_border_between_texts_changes_the_key() -> None:
     assert text_key("ab", "c", []) != text_key("a", "bc", [])
     assert text_key("a", "b", TURNS) != text_key("a", "b", [])
     assert text_key("a", "b", TURNS) != text_key("a", "b", TURNS[::-1])
+
+
+def test_a_file_in_the_place_of_the_cache_folder_stops_before_scoring(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("precious")
+    score = Score()
+    for cache in (tmp_path / "cache", tmp_path / "cache" / "below"):
+        with pytest.raises(UserError, match=r"cache.*expected a folder for cached reference rewards"):
+            reference_rewards(TEXTS, folder, options(), cache, score)
+    assert score.calls == []
+    assert (tmp_path / "cache").read_text() == "precious"
+
+
+def test_a_lock_that_cannot_be_made_stops_before_scoring(folder: Path, tmp_path: Path) -> None:
+    cache, score = tmp_path / "cache", Score()
+    (cache / f"{model_key(folder, options())[:24]}.parquet.lock").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"parquet\.lock: the cache of reference rewards cannot be locked"):
+        reference_rewards(TEXTS, folder, options(), cache, score)
+    assert score.calls == []
+
+
+@pytest.mark.parametrize("kind", ["folder", "full folder", "dangling link"])
+def test_an_entry_that_is_no_file_is_moved_aside_and_rebuilt(
+    folder: Path, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache, score = tmp_path / "cache", Score()
+    path = cache / f"{model_key(folder, options())[:24]}.parquet"
+    if kind == "dangling link":
+        cache.mkdir()
+        path.symlink_to(tmp_path / "nowhere" / "x")
+    else:
+        path.mkdir(parents=True)
+        if kind == "full folder":
+            (path / "thesis.txt").write_text("precious")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            np.testing.assert_array_equal(reference_rewards(TEXTS, folder, options(), cache, score), expected(TEXTS))
+    assert len(score.calls) == 1
+    assert ["damaged" in record.getMessage() for record in caplog.records] == [True]
+    assert path.is_file()
+    if kind == "full folder":
+        assert [p.read_text() for p in cache.rglob("thesis.txt")] == ["precious"]

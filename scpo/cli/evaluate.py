@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scpo.cli.hydra_app import run_hydra, sweep_job
+from scpo.cli.hydra_app import run_hydra, start_job
 
 
 def main(argv: list[str]) -> int:
@@ -16,20 +16,7 @@ def main(argv: list[str]) -> int:
 
 def job(config: Any) -> None:
     """One Hydra job: a single evaluation, or one of a sweep."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-    from omegaconf import OmegaConf
-
-    from scpo.cli.logs import set_up
-
-    set_up()
-    hydra = HydraConfig.get()
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    overrides = [str(o) for o in hydra.overrides.task]
-    if hydra.mode == RunMode.MULTIRUN:
-        sweep_job("evaluate", plain, Path(str(hydra.sweep.dir)), int(hydra.job.num), overrides, run_one)
-        return
-    run_one(plain, Path(plain["run_dir"]) if plain["run_dir"] else None, overrides)
+    start_job("evaluate", config, run_one)
 
 
 def run_one(config: dict[str, Any], folder: Path | None, overrides: list[str]) -> None:

@@ -98,7 +98,10 @@ def sweep_dir(run_dir: str | None, name: str) -> str:
     """The root of a sweep: `run_dir`, or runs/<name>."""
     from scpo.run.folder import safe_name
 
-    return str(run_dir) if run_dir else str(Path("runs") / safe_name(name))
+    root = Path(str(run_dir)) if run_dir else Path("runs") / safe_name(name)
+    if root.exists() and not root.is_dir():
+        raise UserError(f"run_dir={root}: expected a folder for the jobs of the sweep, found a file")
+    return str(root)
 
 
 def make_sweep_records() -> Any:
@@ -116,13 +119,45 @@ def make_sweep_records() -> Any:
     return SweepRecords()
 
 
+def start_job(command: str, config: Any, run: Callable[[dict[str, Any], Path | None, list[str]], None]) -> None:
+    """Start what Hydra composed: a single run in the folder of `run_dir`, or one job of a sweep.
+
+    Raises:
+        UserError: unknown or missing keys, or several choices for one group.
+    """
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    from scpo.cli.keys import check_keys
+    from scpo.cli.logs import set_up
+
+    # Launchers start jobs in fresh processes.
+    set_up()
+    hydra = HydraConfig.get()
+    overrides = [str(o) for o in hydra.overrides.task]
+    for override in overrides:
+        group, _, choice = override.lstrip("+").partition("=")
+        if choice.startswith("[") and (conf_dir() / group).is_dir():
+            # Hydra would merge the files, and the last one would win.
+            raise UserError(
+                f"{override}: expected one choice; to run one after another: -m {group}={choice.strip('[]')}"
+            )
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    check_keys(plain, conf_dir(), command)
+    if hydra.mode == RunMode.MULTIRUN:
+        sweep_job(command, plain, Path(str(hydra.sweep.dir)), int(hydra.job.num), overrides, run)
+    else:
+        run(plain, Path(str(plain["run_dir"])) if plain["run_dir"] else None, overrides)
+
+
 def sweep_job(
     command: str,
     config: dict[str, Any],
     root: Path,
     number: int,
     overrides: list[str],
-    run: Callable[[dict[str, Any], Path, list[str]], None],
+    run: Callable[[dict[str, Any], Path | None, list[str]], None],
 ) -> None:
     """One job of a sweep, in ``root/<hash8>``; a failure is recorded at once and the other jobs go on.
 
@@ -173,6 +208,8 @@ def any_failed() -> bool:
 def tell_sweep(records: Path) -> int:
     """Print how the jobs of a sweep ended, every failure among them; 1 if one failed, else 0."""
     jobs = [read_json(path) for path in sorted(records.glob("*.json"))]
+    if not jobs:
+        raise UserError("the sweep has no job: one of its keys has no value")
     failed = [job for job in jobs if job["state"] == "failed"]
     skipped = [job for job in jobs if job["state"] == "skipped"]
     done = len(jobs) - len(failed) - len(skipped)

@@ -69,7 +69,8 @@ def entry() -> None:
         sys.stderr.write(f"scpo: {' '.join(str(error).split())}\n")
         code = 2
     except KeyboardInterrupt:
-        sys.stderr.write("scpo: interrupted; the same command goes on from here\n")
+        goes_on = " the same command goes on from its last checkpoint" if sys.argv[1:2] == ["train"] else ""
+        sys.stderr.write(f"scpo: interrupted;{goes_on or ' nothing was written'}\n")
         code = 130
     except BrokenPipeError:
         # The reader of our output is gone, as with '| head'; there is nobody left to tell.

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scpo.cli.args import Parser
 from scpo.data.ledger import NO_GROUP, Ledger
 from scpo.errors import UserError
+from scpo.evaluation.formats import clean
 
 if TYPE_CHECKING:
     from scpo.data.prepared import Prepared
@@ -42,7 +44,7 @@ TABLE_COLUMNS = (
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     form = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser("scpo prepare", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=form)
+    top = Parser("scpo prepare", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=form)
     kinds = top.add_subparsers(dest="corpus", required=True, metavar="prism|goqa|table")
 
     def corpus(name: str, text: str, example: str, repo: str | None) -> argparse.ArgumentParser:
@@ -273,7 +275,8 @@ def total_lost(ledger: Ledger) -> int:
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Plain columns, numbers to the right."""
+    """Plain columns, numbers to the right; names from the data cannot steer the terminal."""
+    rows = [[clean(cell) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [head, *rows]) for i in range(len(head))]
     number = [bool(rows) and all(row[i].isdigit() for row in rows) for i in range(len(head))]
     lines = [

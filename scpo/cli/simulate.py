@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from scpo.cli.args import Parser
 from scpo.data.simulate import Settings, simulate
 
 EXAMPLE = """example:
@@ -22,7 +23,7 @@ The truth of the world (utilities, noise, traits, shifts) is written to OUT/trut
 def parser() -> argparse.ArgumentParser:
     """The options; their defaults and ranges are those of :class:`scpo.data.simulate.Settings`."""
     default = {field.name: field.default for field in fields(Settings)}
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog="scpo simulate",
         description="Write a planted world whose truth is known, in PRISM's and GlobalOpinionQA's own raw layouts.",
         epilog=EXAMPLE,

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from scpo.cli.args import Parser
 from scpo.io import write_text
 
 EXAMPLE = """example:
@@ -21,7 +22,7 @@ def main(argv: list[str]) -> int:
     Raises:
         UserError: no such folder, no finished run.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="scpo table",
         description="Collect the runs below a folder: mean and standard deviation over seeds, per arm and per group.",
         epilog=EXAMPLE,
@@ -32,13 +33,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", metavar="FILE", type=Path, help="write to this file and not to stdout")
     arguments = parser.parse_args(argv)
 
+    from scpo.evaluation.formats import clean
     from scpo.evaluation.runs import collect
     from scpo.evaluation.tables import build_table, check_format, render
 
     check_format(arguments.format)
     found = collect(arguments.runs)
     for name, state in found.left_out:
-        sys.stderr.write(f"left out: {name}: {state}\n")
+        sys.stderr.write(f"left out: {clean(name)}: {clean(state)}\n")
     text = render(build_table(found.runs), arguments.format)
     if arguments.out is not None:
         write_text(arguments.out, text)

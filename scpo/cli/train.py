@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scpo.cli.hydra_app import run_hydra, sweep_job
+from scpo.cli.hydra_app import run_hydra, start_job
 
 
 def main(argv: list[str]) -> int:
@@ -16,31 +16,17 @@ def main(argv: list[str]) -> int:
 
 def job(config: Any) -> None:
     """One Hydra job: a single run, or one of a sweep."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-    from omegaconf import OmegaConf
-
-    from scpo.cli.logs import set_up
-
-    # Launchers start jobs in fresh processes.
-    set_up()
-    hydra = HydraConfig.get()
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    overrides = [str(o) for o in hydra.overrides.task]
-    if hydra.mode == RunMode.MULTIRUN:
-        sweep_job("train", plain, Path(str(hydra.sweep.dir)), int(hydra.job.num), overrides, run_one)
-        return
-    from scpo.run.folder import default_run_dir
-
-    run_one(plain, Path(plain["run_dir"]) if plain["run_dir"] else default_run_dir(plain), overrides)
+    start_job("train", config, run_one)
 
 
-def run_one(config: dict[str, Any], folder: Path, overrides: list[str]) -> None:
-    """Run one config and print its table and the path of its report."""
+def run_one(config: dict[str, Any], folder: Path | None, overrides: list[str]) -> None:
+    """Run one config and print its table and the path of its report; without a folder its name follows from the config."""
     from scpo.evaluation.report import terminal_table
     from scpo.run.execute import execute
+    from scpo.run.folder import default_run_dir
     from scpo.run.measure import command_line
 
+    folder = folder or default_run_dir(config)
     metrics = execute(config, folder, command_line(["train", *overrides]))
     sys.stdout.write(f"{terminal_table(metrics).rstrip()}\n\nreport: {folder / 'report.html'}\n")
     sys.stdout.flush()

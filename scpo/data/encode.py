@@ -108,8 +108,9 @@ class Formatter:
         responses: Sequence[str],
         histories: Sequence[Sequence[Turn]] | None = None,
         groups: Sequence[str | None] | None = None,
+        names: Sequence[str] | None = None,
     ) -> Encoded:
-        """Token ids of n texts; all arguments have length n.
+        """Token ids of n texts; all arguments have length n. `names` stand for the texts in messages.
 
         Raises:
             UserError: a text is over `max_length` under the policy `error`.
@@ -122,8 +123,9 @@ class Formatter:
         truncated, dropped = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
         for i in [i for i, x in enumerate(ids) if len(x) > self.max_length]:
             if self.overlong == "error":
+                name = names[i] if names is not None else f"text {i}"
                 raise UserError(
-                    f"text {i}: expected at most {self.max_length} tokens, found {len(ids[i])} "
+                    f"{name}: expected at most {self.max_length} tokens, found {len(ids[i])} "
                     f"(prompt {prompts[i][:40]!r}...); raise model.max_length or set model.overlong=truncate"
                 )
             if self.overlong == "drop":
@@ -238,11 +240,14 @@ def input_kind(tokenizer: Any) -> Literal["chat", "pair", "plain"]:
 
 def check_template(template: str, fields: set[str], where: str) -> None:
     """Raise UserError unless the template is a format string that uses exactly these fields, plainly."""
+    if not isinstance(template, str):
+        raise UserError(f"{where}: expected a text with {_braced(fields)}, found {template!r}")
     try:
-        found = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        parsed = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
     except ValueError as error:
         raise UserError(f"{where}: expected a text with {_braced(fields)}, found {template!r} ({error})") from error
-    if found != fields:
+    # A format specification could blow a name up to any length, and a conversion would quote it.
+    if {name for name, _, _ in parsed} != fields or any(spec or conversion for _, spec, conversion in parsed):
         raise UserError(f"{where}: expected a text with {_braced(fields)}, found {template!r}")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scpo.errors import UserError, did_you_mean
-from scpo.io import shorten
+from scpo.io import shorten, shown
 
 MAX_CELL = 100_000
 """Longest cell that is parsed, in characters; the longest of the published data has a few thousand."""
@@ -165,20 +165,18 @@ def _literal(node: ast.expr | None, where: str, cell: object) -> Any:
 
 def _name(name: object, where: str) -> str:
     if not isinstance(name, str):
-        raise UserError(f"{where}: expected countries as text, found {shorten(repr(name))} ({type(name).__name__})")
+        raise UserError(f"{where}: expected countries as text, found {shown(name)} ({type(name).__name__})")
     return name
 
 
 def _shares(name: object, shares: object, where: str) -> list[float]:
     if not isinstance(shares, (list, tuple, np.ndarray)):
-        raise UserError(
-            f"{where}: expected a list of shares for {name!r}, found {shorten(repr(shares))}; repair the row"
-        )
+        raise UserError(f"{where}: expected a list of shares for {name!r}, found {shown(shares)}; repair the row")
     numbers = []
     for share in shares:
         number = _number(share)
         if number is None or not math.isfinite(number):
-            found = f"{shorten(repr(share))} ({type(share).__name__})"
+            found = f"{shown(share)} ({type(share).__name__})"
             raise UserError(
                 f"{where}: expected finite numbers as shares of {name!r}, found {found}; repair or remove the row"
             )
@@ -192,7 +190,7 @@ def _option(item: object, position: int, where: str) -> str:
     number = _number(item)
     if number is None or not math.isfinite(number):
         raise UserError(
-            f"{where}: expected texts or numbers as options, found {shorten(repr(item))} ({type(item).__name__}) "
+            f"{where}: expected texts or numbers as options, found {shown(item)} ({type(item).__name__}) "
             f"at place {position}; repair or remove the row"
         )
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else str(item)
@@ -210,5 +208,5 @@ def _number(value: object) -> float | None:
 
 def _wrong(where: str, what: str, found: object) -> UserError:
     kind = "" if isinstance(found, str) else f" ({type(found).__name__})"
-    shown = shorten(found if isinstance(found, str) else repr(found)) or "an empty cell"
-    return UserError(f"{where}: expected {what}, found {shown}{kind}; repair or remove the row")
+    text = (shorten(found) if isinstance(found, str) else shown(found)) or "an empty cell"
+    return UserError(f"{where}: expected {what}, found {text}{kind}; repair or remove the row")

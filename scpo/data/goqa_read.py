@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from scpo.errors import UserError, did_you_mean
-from scpo.io import require_file, shorten
+from scpo.io import require_file, shorten, shown
 
 COLUMNS = ("question", "selections", "options", "source")
 SOURCES = ("GAS", "WVS")
@@ -83,7 +83,7 @@ def read_question(value: object, at: str) -> str:
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{at}: expected the text of a question, found {shorten(repr(value))} ({type(value).__name__})")
+        raise UserError(f"{at}: expected the text of a question, found {shown(value)} ({type(value).__name__})")
     return value.strip()
 
 
@@ -91,7 +91,7 @@ def read_source(value: object, at: str) -> str:
     """GAS (Pew's Global Attitudes Survey) or WVS (World Values Survey)."""
     text = value.strip().upper() if isinstance(value, str) else ""
     if text not in SOURCES:
-        raise UserError(f"{at}: expected GAS or WVS, found {shorten(repr(value))}; is the file truncated?")
+        raise UserError(f"{at}: expected GAS or WVS, found {shown(value)}; is the file truncated?")
     return text
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scpo.data.split import Fractions, assign_split, check_split
 from scpo.errors import UserError
-from scpo.io import read_json, write_json
+from scpo.io import read_json, replace_folder, shown, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +63,7 @@ def finish(
     frame = prepared.frame.assign(split=parts)
     check_split(frame, by_cluster=split != "row")
     manifest = describe(frame, prepared, how, min_clusters)
-    with replaced_folder(out) as folder:
+    with replace_folder(out, keep=CARRIED) as folder:
         write_comparisons(frame, folder / TABLE)
         write_json(folder / MANIFEST, manifest)
     return manifest
@@ -80,12 +77,67 @@ def lost(prepared: Prepared) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a prepared folder; UserError when it is missing or of another kind."""
+    """The manifest of a prepared folder.
+
+    Raises:
+        UserError: it is missing, of another kind, or a key that later steps read is missing or of another type.
+    """
     path = Path(folder) / MANIFEST
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("schema") != 1 or not isinstance(manifest.get("groups"), dict):
         raise UserError(f"{path}: expected a manifest of 'scpo prepare' (schema 1), found another document")
+    expected: dict[str, Callable[[Any], bool]] = {
+        "groups": lambda groups: all(isinstance(counts, dict) for counts in groups.values()),
+        "counts": _is_ledger,
+        "extra": _is_extra,
+        "content_hash": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
+    }
+    for key, fits in expected.items():
+        if not fits(manifest.get(key)):
+            found = shown(manifest[key]) if key in manifest else "nothing"
+            raise UserError(
+                f"{path}: key {key}: expected what 'scpo prepare' writes, found {found}; run 'scpo prepare' again"
+            )
     return manifest
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_ledger(value: Any) -> bool:
+    """The form of :meth:`scpo.data.ledger.Ledger.as_dict`."""
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), dict) for key in ("kinds", "by_group")):
+        return False
+    return all(isinstance(kind, str) for kind in value["kinds"].values()) and all(
+        isinstance(entry, dict)
+        and _is_count(entry.get("kept"))
+        and isinstance(entry.get("dropped"), dict)
+        and all(map(_is_count, entry["dropped"].values()))
+        for entry in value["by_group"].values()
+    )
+
+
+def _is_extra(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    users, world = value.get("survey_users", []), value.get("simulate", {})
+    return isinstance(users, list) and all(isinstance(user, str) for user in users) and isinstance(world, dict)
+
+
+def check_content(frame: pd.DataFrame, manifest: dict[str, Any], where: str) -> None:
+    """Raise UserError unless the table is the one that the manifest was written with.
+
+    Args:
+        frame: all rows of comparisons.parquet, in order, as :func:`scpo.data.schema.read_comparisons` gives them.
+        manifest: see :func:`read_manifest`.
+        where: the folder or file, for the message.
+    """
+    if content_hash(frame) != manifest["content_hash"]:
+        raise UserError(
+            f"{where}: the table was changed since 'scpo prepare' wrote it (content_hash in {MANIFEST} does not fit); "
+            "change the raw data and run 'scpo prepare' again"
+        )
 
 
 def describe(frame: pd.DataFrame, prepared: Prepared, split: dict[str, Any], min_clusters: int) -> dict[str, Any]:
@@ -148,56 +200,62 @@ def missing_parts(groups: dict[str, dict[str, Any]], frame: pd.DataFrame) -> dic
     return {part: [g for g, counts in groups.items() if not counts["splits"][part]["pairs"]] for part in used}
 
 
+TEXT_COLUMNS = (
+    "dataset", "comparison_id", "candidate_id", "prompt", "response", "group", "annotator_id", "cluster_id", "split",
+)  # fmt: skip
+OBJECT_COLUMNS = ("history", "attributes")
+
+
 def content_hash(frame: pd.DataFrame) -> str:
-    """Hex SHA-256 of the rows' values, in order; it does not depend on how a parquet library stores them."""
+    """Hex SHA-256 of the rows' values, in order; it does not depend on how a parquet library stores them.
+
+    Column by column, texts as their lengths and one long text: JSON row by row takes four times as long.
+    """
+    import numpy as np
+
     digest = hashlib.sha256()
-    columns = [
-        "dataset", "comparison_id", "candidate_id", "prompt", "history", "response", "score", "group",
-        "annotator_id", "cluster_id", "split", "attributes",
-    ]  # fmt: skip
-    texts = frame[columns].astype(object).where(frame[columns].notna(), None)
-    for row in texts.itertuples(index=False, name=None):
-        digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False, allow_nan=False).encode("utf-8"))
-        digest.update(b"\n")
+
+    def add(name: str, *parts: bytes) -> None:
+        for part in (name.encode(), *parts):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+
+    for name in TEXT_COLUMNS:
+        column = frame[name]
+        missing = column.isna().to_numpy()
+        texts = ["" if gone else text for text, gone in zip(column.tolist(), missing, strict=True)]
+        lengths = np.where(missing, -1, [len(text) for text in texts]).astype("<i8")
+        add(name, lengths.tobytes(), "".join(texts).encode("utf-8", "surrogatepass"))
+    # Plus 0.0: -0.0 and 0.0 are one score; and one NaN for every null.
+    scores = frame["score"].to_numpy(dtype=np.float64, na_value=np.nan) + 0.0
+    add("score", np.where(np.isnan(scores), np.nan, scores).astype("<f8").tobytes())
+    for name in OBJECT_COLUMNS:
+        text = json.dumps(frame[name].tolist(), sort_keys=True, ensure_ascii=False, allow_nan=False)
+        add(name, text.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
 def check_out(out: Path) -> None:
-    """Raise UserError unless ``out`` is absent or holds nothing but an earlier result."""
+    """Raise UserError unless ``out`` is absent, empty, or holds nothing but an earlier result with its manifest."""
     out = Path(out)
     if not out.exists() and not out.is_symlink():
         return
     if not out.is_dir():
         raise UserError(f"{out}: expected a folder to write to, found a file")
-    foreign = sorted(
-        p.name for p in out.iterdir() if p.name not in (TABLE, MANIFEST) and not p.name.startswith(CARRIED)
-    )
+    names = sorted(p.name for p in out.iterdir())
+    ours = (TABLE, MANIFEST) if _is_result(out, names) else ()
+    foreign = [name for name in names if name not in ours and not name.startswith(CARRIED)]
     if foreign:
         shown = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
         raise UserError(f"{out}: expected an empty folder or an earlier result, found {shown}; choose another --out")
 
 
-@contextlib.contextmanager
-def replaced_folder(out: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``out`` that takes its place if the block ends well; leave nothing otherwise."""
-    out = Path(out).resolve()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp"))
+def _is_result(out: Path, names: list[str]) -> bool:
+    """Whether table and manifest are an earlier result: others call their tables and manifests by these names too."""
+    if MANIFEST not in names:
+        return False
     try:
-        new, old = work / "new", work / "old"
-        new.mkdir()
-        yield new
-        if out.is_dir():
-            for kept in out.iterdir():
-                if kept.name.startswith(CARRIED):
-                    copy = shutil.copytree if kept.is_dir() else shutil.copy2
-                    copy(kept, new / kept.name)
-            os.replace(out, old)
-        try:
-            os.replace(new, out)
-        except OSError:
-            if old.is_dir():
-                os.replace(old, out)
-            raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        read_manifest(out)
+    except UserError:
+        return False
+    return True

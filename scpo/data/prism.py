@@ -59,7 +59,7 @@ def read_prism(
     parse = parse_utterances if texts.name == "utterances.jsonl" else parse_conversations
     source = {"files": {p.name: sha256_file(p) for p in (survey_path, texts)}}
     utterances = parse(read_jsonl(texts), str(texts))
-    return build(users, utterances, str(texts), source, history, group_by, empty_responses)
+    return build(users, utterances, str(texts), str(survey_path), source, history, group_by, empty_responses)
 
 
 def read_prism_rows(
@@ -76,19 +76,23 @@ def read_prism_rows(
     users = parse_survey(enumerate(survey, start=1), f"{name} survey")
     where = f"{name} utterances"
     rows = parse_utterances(enumerate(utterances, start=1), where)
-    return build(users, rows, where, source, history, group_by, empty_responses)
+    return build(users, rows, where, f"{name} survey", source, history, group_by, empty_responses)
 
 
 def build(
     users: dict[str, Annotator],
     utterances: Iterable[Utterance],
     where: str,
+    survey: str,
     source: dict[str, Any],
     history: bool,
     group_by: str,
     empty_responses: EmptyResponses,
 ) -> Prepared:
-    """Put candidates together into comparisons; drop, count and note (see :class:`scpo.data.ledger.Ledger`)."""
+    """Put candidates together into comparisons; drop, count and note (see :class:`scpo.data.ledger.Ledger`).
+
+    `where` and `survey` name the sources of utterances and annotators in messages.
+    """
     import pandas as pd
 
     from scpo.data.prepared import Prepared
@@ -103,7 +107,7 @@ def build(
     groups = {user: group_of(annotator, group_by) for user, annotator in users.items()}
     if not any(group for group, _ in groups.values()):
         raise UserError(
-            f"survey: expected {group_by} for at least one annotator, found it missing in all {len(users)} rows"
+            f"{survey}: expected {group_by} for at least one annotator, found it missing in all {len(users)} rows"
         )
 
     comparisons = by_interaction(utterances, users, where)

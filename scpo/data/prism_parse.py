@@ -7,12 +7,11 @@ Source of the layout: PRISM's code book (Kirk et al. 2024).
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from scpo.errors import UserError, did_you_mean
-from scpo.io import shorten
+from scpo.io import shown
 
 Row = Mapping[str, Any]
 
@@ -84,7 +83,7 @@ def get(row: Row, name: str, place: Place) -> Any:
 
 def bad(place: Place, name: str, expected: str, value: Any) -> UserError:
     """The error for a value of another kind."""
-    return UserError(f"{place.field(name)}: expected {expected}, found {shorten(repr(value))}")
+    return UserError(f"{place.field(name)}: expected {expected}, found {shown(value)}")
 
 
 def get_text(row: Row, name: str, place: Place) -> str:
@@ -125,7 +124,7 @@ def score_of(row: Row, place: Place) -> float | None:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not (math.isfinite(value) and 1 <= value <= 100)
+        or not 1 <= value <= 100  # false for NaN and infinities too, and exact for whole numbers of any size
     ):
         raise bad(place, "score", "a number from 1 to 100 or null", value)
     return float(value)

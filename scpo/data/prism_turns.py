@@ -108,6 +108,10 @@ def judge(
     if len(rows) < 2:
         ledger.drop(group, DROPPED_EMPTY, "choice")
         return None
+    scored = [row for row in rows if row.score is not None]
+    if 2 <= len(scored) < len(rows):
+        ledger.note(group, "candidates without a score left out", len(rows) - len(scored))
+        rows = scored
     scores = scores_of(rows, group, ledger)
     if scores is None:
         return None
@@ -124,7 +128,7 @@ def judge(
 
 
 def scores_of(rows: Sequence[Utterance], group: str, ledger: Ledger) -> list[float] | None:
-    """The slider scores; with one missing, 1 and 0 for chosen and rest; null (and counted) where neither orders them."""
+    """The slider scores; without them 1 and 0 for chosen and rest; null (and counted) where neither orders them."""
     scores = [row.score for row in rows if row.score is not None]
     if len(scores) == len(rows):
         return scores

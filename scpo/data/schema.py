@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scpo.errors import UserError, did_you_mean
+from scpo.groups import check_names
 from scpo.io import atomic_path, require_file
 
 SPLITS = ("train", "val", "test")
@@ -117,6 +119,14 @@ def check_comparisons(frame: pd.DataFrame, where: str) -> None:
     if frame["group"].eq("").any():
         row = int(frame["group"].eq("").to_numpy().argmax())
         raise UserError(f"{where}: row {row}: expected the name of a group, found an empty string")
+    check_names(frame["group"].unique(), where)
+    endless = np.isinf(frame["score"].to_numpy(dtype=np.float64, na_value=np.nan))
+    if endless.any():
+        row = int(endless.argmax())
+        raise UserError(
+            f"{where}: row {row}: column score: expected a finite number or null, found {frame['score'].iloc[row]} "
+            f"(candidate {frame['candidate_id'].iloc[row]!r})"
+        )
     parts = frame.drop_duplicates(["comparison_id", "split", "group"])["comparison_id"]
     if parts.duplicated().any():
         name = parts[parts.duplicated()].iloc[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,9 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
     import pyarrow.parquet as pq
 
     try:
+        check_header(pq.read_schema(path).names, path)
         rows = pq.read_table(path).to_pylist(maps_as_pydicts="strict")
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # such as dates out of Python's range
         raise UserError(f"{path}: expected a parquet file ({' '.join(str(error).split())[:200]})") from error
     yield from enumerate(rows, start=1)
 
@@ -49,6 +51,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, strict=True)
+            check_header(reader.fieldnames or [], path)
             for number, row in enumerate(reader, start=1):
                 if None in row or None in row.values():
                     raise UserError(
@@ -62,6 +65,16 @@ def csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
         raise UserError(f"{path}: line {reader.line_num}: expected csv, found a damaged row ({error})") from error
 
 
+def check_header(names: Sequence[str], path: Path) -> None:
+    """Raise UserError for a column name that stands twice: one of the two columns would be lost."""
+    repeated = [name for name, n in Counter(names).items() if n > 1]
+    if repeated:
+        raise UserError(
+            f"{path}: expected each column once, found {names.count(repeated[0])} columns {shorten(repeated[0])!r}; "
+            "rename or remove one"
+        )
+
+
 def cell_value(cell: str) -> Any:
     """Null for an empty cell; the list or object that a cell spells; else its text."""
     if not cell:
@@ -69,6 +82,6 @@ def cell_value(cell: str) -> Any:
     if cell[0] in "[{":
         try:
             return json.loads(cell)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # not JSON, or thousands of digits or brackets
             return cell
     return cell

@@ -6,13 +6,12 @@ Strings and lists of {role, content} are both understood, as is a prompt that st
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from scpo.errors import UserError
-from scpo.io import shorten
+from scpo.io import shorten, shown
 
 Message = dict[str, str]
 
@@ -26,6 +25,9 @@ class Exchange(NamedTuple):
     scores: list[float]
     repeated: bool = False
 
+
+MAX_SCORE = 1e15
+"""Largest magnitude of a score: up to here float64 tells whole numbers and their eighths apart."""
 
 Outcome = tuple[Exchange | None, str]
 """The exchange, or null and the reason for dropping the row."""
@@ -88,14 +90,17 @@ def exchanges(values: Mapping[str, Any], paired: bool, place: str, names: Mappin
 def listed(
     values: Mapping[str, Any], place: str, names: Mapping[str, str]
 ) -> tuple[list[Any], list[str], list[float | None]]:
-    """Responses, the column of each, and scores (finite numbers or null)."""
+    """Responses, the column of each, and scores (finite numbers up to :data:`MAX_SCORE`, or null)."""
     for part in ("responses", "scores"):
         if not isinstance(values.get(part), list):
-            raise UserError(f"{place}: column {names[part]}: expected a list, found {shorten(repr(values.get(part)))}")
+            raise UserError(f"{place}: column {names[part]}: expected a list, found {shown(values.get(part))}")
     for score in values["scores"]:
         number = isinstance(score, int | float) and not isinstance(score, bool)
-        if score is not None and not (number and math.isfinite(score)):
-            raise UserError(f"{place}: column {names['scores']}: expected numbers, found {shorten(repr(score))}")
+        # Beyond the bound differences of scores lose their units; NaN fails the comparison too.
+        if score is not None and not (number and -MAX_SCORE <= score <= MAX_SCORE):
+            raise UserError(
+                f"{place}: column {names['scores']}: expected finite numbers within +-{MAX_SCORE:g}, found {shown(score)}"
+            )
     return values["responses"], ["responses"] * len(values["responses"]), values["scores"]
 
 
@@ -107,14 +112,10 @@ def body(value: Any, place: str, column: str) -> str | list[Message]:
 def messages(value: Any, place: str, column: str) -> list[Message]:
     """A checked list of {role, content}; other keys of a message are left out."""
     if not isinstance(value, list):
-        raise UserError(
-            f"{place}: column {column}: expected text or a list of {{role, content}}, found {shorten(repr(value))}"
-        )
+        raise UserError(f"{place}: column {column}: expected text or a list of {{role, content}}, found {shown(value)}")
     for item in value:
         if not isinstance(item, Mapping) or not all(isinstance(item.get(key), str) for key in ("role", "content")):
-            raise UserError(
-                f"{place}: column {column}: expected messages with role and content, found {shorten(repr(item))}"
-            )
+            raise UserError(f"{place}: column {column}: expected messages with role and content, found {shown(item)}")
     return [{"role": item["role"], "content": item["content"]} for item in value]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from scpo.io import visible
 
 INSUFFICIENT = "insufficient data"
 NONE = "–"
@@ -51,8 +54,8 @@ def plural(n: int, noun: str) -> str:
 
 
 def clean(text: Any) -> str:
-    """Text on one line without control or other invisible characters: a name cannot steer a terminal or a page."""
-    return "".join(c if c.isprintable() else " " for c in " ".join(str(text).split()))
+    """Text on one line with control and other invisible characters as escapes: a name cannot steer a terminal or a page."""
+    return visible(" ".join(str(text).split()))
 
 
 def html_text(text: Any) -> str:
@@ -92,19 +95,28 @@ def latex_text(text: Any) -> str:
 
 
 def csv_text(value: Any) -> str:
-    """A spreadsheet cell: text that would start a formula gets a leading apostrophe, numbers stay numbers."""
+    """A spreadsheet cell: text that would start a formula gets a leading apostrophe, numbers stay numbers.
+
+    Control and bidirectional characters are escaped, so that a cell is one line and reads as it is.
+    """
     if value is None:
         return ""
-    text = str(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return text
-    # Tab and carriage return are stripped by spreadsheets before they look for the formula.
-    if text.lstrip()[:1] in {"=", "+", "-", "@"} or text[:1] in {"\t", "\r", "\n"}:
+        return str(value)
+    text = visible(str(value))
+    if text.lstrip()[:1] in {"=", "+", "-", "@"}:
         try:
             float(text)
         except ValueError:
             return "'" + text
     return text
+
+
+def json_text(value: Any) -> str:
+    """A JSON document; invisible characters are JSON's own escapes, so it reads back as the same value."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    # Outside of strings JSON has only printable characters and the newlines of the indent.
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
 
 
 def is_number(text: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scpo.errors import UserError
-from scpo.io import read_json, require_dir, require_file, shorten
+from scpo.io import read_json, require_dir, require_file, shorten, shown
 
 FINISHED = "finished"
 PRIORITY = (
@@ -22,6 +22,9 @@ PRIORITY = (
     "groups.name",
 )
 """Keys that label rows first, so that whatever merely follows from them does not."""
+
+MAX_KEYS = 10_000
+"""More keys than any configuration of a run has."""
 
 PLACES = ("run_dir", "name", "config_hash")
 """Keys that say where a run lies, not what it is."""
@@ -76,10 +79,7 @@ def collect(root: Path) -> Collected:
                 continue
             config = flat(_mapping(read_yaml(folder / "config.yaml"), folder / "config.yaml"))
             metrics = _mapping(read_json(folder / "metrics.json"), folder / "metrics.json")
-            if metrics.get("schema") != 1 or not isinstance(metrics.get("by_group"), dict):
-                raise UserError(
-                    f"{folder / 'metrics.json'}: expected metrics of schema 1, found {metrics.get('schema')!r}"
-                )
+            check_metrics(metrics, str(folder / "metrics.json"))
         except UserError as error:
             found.left_out.append((name, f"unreadable ({error})"))
             continue
@@ -106,7 +106,7 @@ def _run_folders(root: Path) -> list[Path]:
 
 def _mapping(value: Any, path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UserError(f"{path}: expected keys and values, found {shorten(repr(value))}")
+        raise UserError(f"{path}: expected keys and values, found {shown(value)}")
     return value
 
 
@@ -116,19 +116,80 @@ def read_yaml(path: Path) -> Any:
 
     try:
         return yaml.safe_load(require_file(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    # ValueError: not UTF-8, thousands of digits, a 13th month; RecursionError: thousands of brackets.
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise UserError(f"{path}: expected YAML, found something else ({shorten(str(error), 120)})") from error
 
 
-def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys; lists stay values."""
+def flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as dotted keys; lists stay values.
+
+    Raises:
+        UserError: more keys than a configuration can have: an alias of YAML that stands inside itself, or many times.
+    """
     out: dict[str, Any] = {}
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            out.update(flat(item, f"{prefix}{key}."))
-        else:
-            out[f"{prefix}{key}"] = item
+    open_ = [("", value)]
+    while open_:
+        prefix, mapping = open_.pop()
+        for key, item in mapping.items():
+            if isinstance(item, Mapping):
+                open_.append((f"{prefix}{key}.", item))
+            else:
+                out[f"{prefix}{key}"] = item
+        if len(out) + len(open_) > MAX_KEYS or len(prefix) > MAX_KEYS:
+            raise UserError(f"config.yaml: expected at most {MAX_KEYS} keys, found more; is it a configuration?")
     return out
+
+
+def check_metrics(metrics: Mapping[str, Any], where: str) -> None:
+    """Raise UserError unless metrics have what a table reads, each of its type (undefined numbers are null)."""
+
+    def expect(fits: bool, key: str, expected: str, value: Any) -> None:
+        if not fits:
+            raise UserError(f"{where}: key {key}: expected {expected}, found {shown(value)}")
+
+    def fraction(holder: Any, key: str, name: str, needed: bool = True) -> None:
+        expect(
+            isinstance(holder, Mapping) and (key in holder or not needed), f"{name}.{key}", "a number or null", holder
+        )
+        value = holder.get(key)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = value is None or (number and 0 <= value <= 1)
+        expect(fits, f"{name}.{key}", "a fraction from 0 to 1 or null", value)
+
+    def count(holder: Mapping[str, Any], key: str, name: str) -> None:
+        value = holder.get(key)
+        expect(type(value) is int and value >= 0, f"{name}.{key}", "a whole number from 0", value)
+
+    expect(metrics.get("schema") == 1, "schema", "metrics of schema 1", metrics.get("schema"))
+    groups = metrics.get("by_group")
+    expect(isinstance(groups, Mapping), "by_group", "groups and their numbers", groups)
+    for average in ("macro", "micro"):
+        fraction(metrics.get(average), "accuracy", average)
+    for baseline in ("chance", "length", "reference"):
+        fraction(metrics.get("baselines"), baseline, "baselines", needed=False)
+    for key in ("n_pairs", "n_clusters"):
+        if metrics.get(key) is not None:
+            count(metrics, key, "metrics")
+    for group, cell in dict(groups or {}).items():
+        name = f"by_group.{group}"
+        expect(isinstance(cell, Mapping), name, "numbers by name", cell)
+        for subset in ("all", "distinctive", "shared"):
+            fraction(cell.get(subset), "accuracy", f"{name}.{subset}")
+            fraction(cell.get("reference"), subset, f"{name}.reference")
+        for baseline in ("chance", "length", "reference"):
+            fraction(cell.get("baselines", {}), baseline, f"{name}.baselines", needed=False)
+        fraction(cell, "kept_ratio", name, needed=False)
+        for key in ("n_pairs", "n_clusters"):
+            count(cell, key, name)
+        expect(
+            isinstance(cell.get("insufficient"), bool),
+            f"{name}.insufficient",
+            "true or false",
+            cell.get("insufficient"),
+        )
 
 
 def _is_identity(key: str) -> bool:

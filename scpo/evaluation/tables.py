@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scpo.errors import UserError, did_you_mean
 from scpo.evaluation import published
-from scpo.evaluation.formats import INSUFFICIENT, NONE, csv_text, latex_table, markdown_table, markdown_text, percent
+from scpo.evaluation.formats import (
+    INSUFFICIENT,
+    NONE,
+    csv_text,
+    json_text,
+    latex_table,
+    markdown_table,
+    markdown_text,
+    percent,
+)
 from scpo.evaluation.runs import Run, rows_of, varying_keys
 
 FORMATS = ("markdown", "latex", "csv", "json")
@@ -48,7 +56,35 @@ def build_table(runs: list[Run]) -> dict[str, Any]:
     for values, members in rows_of(runs, data_keys).items():
         where = dict.fromkeys(keys, "") | dict(zip(data_keys, values, strict=True))
         rows.extend(_baseline(name, where, members, groups) for name in ("chance", "length", "reference"))
-    return {"keys": keys, "groups": groups, "rows": rows, "published": published.LABEL, "footer": FOOTER}
+    return {
+        "keys": keys,
+        "groups": groups,
+        "rows": rows,
+        "published": published.LABEL,
+        "footer": f"{FOOTER} {how_chosen(runs)}",
+    }
+
+
+def how_chosen(runs: list[Run]) -> str:
+    """Which seeds and which weights of each run are behind the numbers, as far as the configurations tell."""
+    seeds = sorted({run.seed for run in runs}, key=lambda seed: (seed.zfill(12), seed))
+    sets = {tuple(sorted(run.seed for run in members)) for members in rows_of(runs, varying_keys(runs)).values()}
+    said = (
+        f"Seeds: {', '.join(seeds)}{'' if len(sets) == 1 else ' (not every row has all)'}; every finished run counts."
+    )
+    rules = dict.fromkeys(_rule(run) for run in runs)
+    return f"{said} Weights of a run: {'; or '.join(sorted(rules))}."
+
+
+def _rule(run: Run) -> str:
+    """How a run's weights were chosen among its checkpoints."""
+    if "callbacks.monitor" not in run.config:
+        return "the configuration does not say which"
+    monitor, patience = run.config["callbacks.monitor"], run.config.get("callbacks.patience")
+    if monitor is None:
+        return "the last ones"
+    stop = "" if patience is None else f", training stopped after {patience} validations without better ones"
+    return f"those with the best {monitor}, measured on validation pairs{stop}"
 
 
 def spread(values: Iterable[float | None]) -> dict[str, Any]:
@@ -168,7 +204,7 @@ def render(table: Mapping[str, Any], fmt: str) -> str:
     """The table as markdown or latex (percent, two tables), csv (fractions, one rectangle) or json (everything)."""
     check_format(fmt)
     if fmt == "json":
-        return json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(table)
     if fmt == "csv":
         return _csv(table)
     left = len(table["keys"]) or 1
@@ -176,7 +212,7 @@ def render(table: Mapping[str, Any], fmt: str) -> str:
     title = "Accuracy in percent"
     title_groups = "Accuracy on all test pairs per group, in percent (n: pairs / clusters)"
     if fmt == "latex":
-        note = f"{title}. {FOOTER} Published: {table['published']}."
+        note = f"{title}. {table['footer']} Published: {table['published']}."
         return (
             latex_table(*main, caption=note, left=left)
             + "\n"
@@ -188,7 +224,7 @@ def render(table: Mapping[str, Any], fmt: str) -> str:
             markdown_table(*main, left=left),
             f"**{markdown_text(title_groups)}**\n",
             markdown_table(*groups, left=left),
-            markdown_text(f"{FOOTER} Published: {table['published']}."),
+            markdown_text(f"{table['footer']} Published: {table['published']}."),
             "",
         ]
     )

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +16,6 @@ HUB_SECONDS = 5.0
 """How long the Hub may take to answer before it counts as unreachable."""
 
 TEXT_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.vocab", "*.spm")
-
-
-@contextlib.contextmanager
-def replace_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that takes the place of ``folder`` if the block ends well; leave nothing otherwise."""
-    folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
-    try:
-        yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o777 & ~umask)
-        for file in temporary.rglob("*"):
-            file.chmod((0o777 if file.is_dir() else 0o666) & ~umask)
-        if folder.exists():
-            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".old"))
-            os.replace(folder, old / "old")
-            os.replace(temporary, folder)
-            shutil.rmtree(old)
-        else:
-            os.replace(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def resolve_model(name_or_path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Path:

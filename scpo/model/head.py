@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,15 @@ def keep_float32(module: nn.Module) -> None:
 def head_modules(classifier: Any) -> dict[str, nn.Module]:
     """The modules of a sequence classifier beside its backbone, by name: score, or pooler, dropout and classifier."""
     return {name: module for name, module in classifier.named_children() if name != classifier.base_model_prefix}
+
+
+def head_hash(classifier: Any) -> str:
+    """Eight hex digits that change with any weight of the head, so that a user sees which head was loaded."""
+    digest = hashlib.sha256()
+    for module in head_modules(classifier).values():
+        for tensor in module.state_dict().values():
+            digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:8]
 
 
 def restore_head(network: Any, folder: Path) -> None:

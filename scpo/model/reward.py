@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from scpo.data.encode import Formatter
 from scpo.errors import UserError
-from scpo.model.files import replace_folder, reward_head
+from scpo.io import replace_folder
+from scpo.model.files import reward_head
 from scpo.model.head import head_modules, keep_float32, restore_head, wraps_linear
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -125,7 +126,6 @@ def load_model(folder: Path, options: ModelOptions, *, require_head: bool = Fals
     Raises:
         UserError: no tokenizer, a wrong number of labels, missing weights, a head missing where it is required.
     """
-    from safetensors import SafetensorError
     from transformers import AutoModelForSequenceClassification
 
     if options.dtype not in DTYPES:
@@ -158,7 +158,7 @@ def load_model(folder: Path, options: ModelOptions, *, require_head: bool = Fals
             raise UserError(
                 f"{folder}: its pickled weights hold more than tensors, or are damaged; not read"
             ) from error
-        except (ValueError, OSError, RuntimeError, SafetensorError) as error:
+        except Exception as error:  # a damaged config.json raises whatever its reader meets
             reason = " ".join(str(error).split())[:300]
             raise UserError(f"{folder}: cannot be loaded as a sequence classifier: {reason}") from error
     _check_loaded(network, info, folder, trained_head, notes, options)
@@ -198,7 +198,7 @@ def load_tokenizer(folder: Path) -> Any:
         raise UserError(f"{folder}: expected a tokenizer beside the model, found none of {', '.join(names)}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (ValueError, OSError, ImportError, KeyError) as error:
+    except Exception as error:  # a damaged tokenizer raises whatever its reader meets
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{folder}: its tokenizer cannot be loaded: {reason}") from error
     if not tokenizer.is_fast:

@@ -19,7 +19,12 @@ Progress = Callable[[int, int], None]
 
 
 def score_encoded(
-    model: RewardModel, encoded: Encoded, *, batch_tokens: int = 8192, progress: Progress | None = None
+    model: RewardModel,
+    encoded: Encoded,
+    *,
+    batch_tokens: int = 8192,
+    progress: Progress | None = None,
+    names: Sequence[str] | None = None,
 ) -> FloatArray:
     """Rewards (n,) float32 of encoded texts; NaN for texts that the length policy dropped.
 
@@ -29,6 +34,7 @@ def score_encoded(
     Args:
         batch_tokens: most padded tokens of one forward pass.
         progress: called with (texts done, texts in all) on this process.
+        names: of the texts, for messages.
 
     Raises:
         UserError: a reward that is not finite.
@@ -43,7 +49,7 @@ def score_encoded(
         with torch.inference_mode():
             for rows in batches:
                 inputs = {k: v.to(model.device) for k, v in collate(encoded, rows, model.pad_id).items()}
-                rewards[torch.from_numpy(rows)] = model(**inputs).double().cpu()
+                rewards[torch.from_numpy(rows)] = model(**inputs).cpu().double()
                 done += len(rows)
                 if progress is not None:
                     progress(done, total)
@@ -57,8 +63,9 @@ def score_encoded(
     out = rewards.numpy().astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(out))
     if len(bad):
+        first = names[bad[0]] if names is not None else f"text {bad[0]}"
         raise UserError(
-            f"{model.origin or 'the model'}: {len(bad)} of {len(out)} rewards are not finite (first: text {bad[0]}); "
+            f"{model.origin or 'the model'}: {len(bad)} of {len(out)} rewards are not finite (first: {first}); "
             "load it in float32 or bfloat16 and check its weights"
         )
     out[encoded.lengths == 0] = np.nan

@@ -67,7 +67,7 @@ def build(
     import torch
     from transformers import ModernBertConfig, ModernBertForSequenceClassification
 
-    from scpo.model.files import replace_folder
+    from scpo.io import replace_folder
     from scpo.model.reward import without_bars
 
     if hidden_size % heads:

@@ -6,17 +6,19 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from scpo.conditioning import MODES
 from scpo.errors import UserError
 from scpo.io import sha256_json
 
 Config = dict[str, Any]
 
-NOT_HASHED = ("run_dir", "cache_dir", "fail_fast")
-"""Keys that change where a run is written or how a sweep ends, but no number."""
+NOT_HASHED = ("run_dir", "cache_dir", "fail_fast", "logger")
+NOT_HASHED_INSIDE = (("batch", "workers"), ("trainer", "log_every_n_steps"), ("trainer", "threads"))
+"""Keys that change where a run is written, how fast, or how a sweep ends, but no number."""
 
-ACCELERATORS = ("cpu", "gpu", "mps", "auto", "cuda", "tpu")
-CONDITIONING = ("separate", "none", "prefix")
-PRECISIONS = ("32-true", "32", "bf16-mixed", "bf16-true")
+ACCELERATORS = ("cpu", "gpu", "mps", "auto", "cuda")
+PRECISIONS = ("32-true", "32", "bf16-mixed")
+"""A backbone in pure bfloat16 is model.dtype=bfloat16, which leaves the head in float32; bf16-true would not."""
 SCHEDULES = (
     "linear",
     "cosine",
@@ -30,8 +32,12 @@ SCHEDULES = (
 
 
 def config_hash(config: Config) -> str:
-    """Hex hash of the config without the keys of `NOT_HASHED`."""
-    return sha256_json(_finite({k: v for k, v in config.items() if k not in NOT_HASHED}))
+    """Hex hash of the config without the keys of `NOT_HASHED` and `NOT_HASHED_INSIDE`."""
+    kept = {k: dict(v) if isinstance(v, dict) else v for k, v in config.items() if k not in NOT_HASHED}
+    for section, key in NOT_HASHED_INSIDE:
+        if isinstance(kept.get(section), dict):
+            kept[section].pop(key, None)
+    return sha256_json(_finite(kept))
 
 
 def _finite(value: Any) -> Any:
@@ -45,6 +51,8 @@ def _finite(value: Any) -> Any:
 
 def check_train_config(config: Config) -> None:
     """Raise one UserError that names every wrong value of a training config."""
+    from lightning.pytorch.strategies import StrategyRegistry
+
     from scpo.balance import METHODS
     from scpo.data.encode import OVERLONG, check_template
     from scpo.lit import MONITORS
@@ -57,10 +65,16 @@ def check_train_config(config: Config) -> None:
     check.that(lambda: check_beta(number("selection.beta", selection["beta"])))
     check.one_of("balance.name", config["balance"]["name"], METHODS)
     check.bounds("balance.effective_beta", config["balance"]["effective_beta"], 0, 1, high_open=True)
-    check.one_of("conditioning.name", config["conditioning"]["name"], CONDITIONING)
+    check.one_of("conditioning.name", config["conditioning"]["name"], MODES)
     check.that(lambda: check_template(config["conditioning"]["template"], {"group"}, "conditioning.template"))
     check.bounds("optim.lr", config["optim"]["lr"], 0, None, low_open=True)
     check.bounds("optim.weight_decay", config["optim"]["weight_decay"], 0, None)
+    betas = config["optim"].get("betas", [0.9, 0.999])
+    if not isinstance(betas, list) or len(betas) != 2:
+        check.add(f"optim.betas: expected two numbers such as [0.9,0.999], found {betas!r}")
+    else:
+        for beta in betas:
+            check.bounds("optim.betas", beta, 0, 1, high_open=True)
     check.one_of("schedule.name", config["schedule"]["name"], SCHEDULES)
     check.bounds("schedule.warmup", config["schedule"]["warmup"], 0, 1)
     check.bounds("loss.margin", config["loss"]["margin"], 0, None)
@@ -69,12 +83,16 @@ def check_train_config(config: Config) -> None:
     check.bounds("batch.tokens", config["batch"]["tokens"], 1, None, whole=True)
     check.bounds("batch.workers", config["batch"]["workers"], 0, None, whole=True)
     check.bounds("seed", config["seed"], 0, 2**32 - 1, whole=True)
-    check.bounds("trainer.max_steps", trainer["max_steps"], -1, None, whole=True)
-    check.bounds("trainer.max_epochs", trainer["max_epochs"], -1, None, whole=True)
+    for key in ("max_steps", "max_epochs"):
+        check.bounds(f"trainer.{key}", trainer[key], -1, None, whole=True)
+        if trainer[key] == 0:
+            check.add(f"trainer.{key}: expected -1 (no cap) or at least 1, found 0")
     if trainer["max_steps"] == -1 and trainer["max_epochs"] == -1:
         check.add("trainer.max_steps and trainer.max_epochs: expected a cap in one of them, found -1 in both")
     check.bounds("trainer.gradient_clip_val", trainer["gradient_clip_val"], 0, None)
     check.one_of("trainer.accelerator", trainer["accelerator"], ACCELERATORS)
+    check.one_of("trainer.strategy", trainer["strategy"], ("auto", *StrategyRegistry.available_strategies()))
+    _check_devices(trainer["devices"], check)
     if str(trainer["precision"]).startswith("16"):
         check.add(
             f"trainer.precision: expected 32-true or bf16-mixed, found {trainer['precision']!r}: float16 rewards overflow"
@@ -100,8 +118,19 @@ def check_train_config(config: Config) -> None:
     check.raise_all()
 
 
+def _check_devices(devices: Any, check: _Checks) -> None:
+    several = devices if isinstance(devices, list) and devices else [devices]
+    whole = all(isinstance(d, int) and not isinstance(d, bool) and d >= 0 for d in several)
+    if devices not in ("auto", -1) and (not whole or devices == 0):
+        check.add(
+            f"trainer.devices: expected a number of at least 1, a list of device numbers or auto, found {devices!r}"
+        )
+
+
 def check_evaluate_config(config: Config) -> None:
     """Raise one UserError that names every wrong value of an evaluation config."""
+    from scpo.selection import check_beta, check_tau
+
     check = _Checks()
     if config["run"] is None and config["model"]["name_or_path"] is None:
         check.add("give run=RUN (a run folder) or model.name_or_path=ID_OR_PATH with data.dir=DATA")
@@ -110,14 +139,34 @@ def check_evaluate_config(config: Config) -> None:
     if config["run"] is None and config["data"]["dir"] is None:
         check.add("data.dir: expected the folder of a comparisons table (scpo prepare ... --out DATA), found null")
     check.bounds("batch.tokens", config["batch"]["tokens"], 1, None, whole=True)
+    if "selection" in config:  # a run's own
+        check.that(lambda: check_tau(number("selection.tau", config["selection"]["tau"])))
+        check.that(lambda: check_beta(number("selection.beta", config["selection"]["beta"])))
     _check_shared(config, check)
     check.raise_all()
+
+
+def check_accelerator(trainer: Config) -> None:
+    """Raise UserError where the trainer's accelerator is not on this machine."""
+    import torch
+
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    there = {"gpu": cuda or mps, "cuda": cuda, "mps": mps}
+    kind = trainer["accelerator"]
+    if not there.get(kind, True):
+        found = ", ".join(["cpu", *(["cuda"] if cuda else []), *(["mps"] if mps else [])])
+        raise UserError(f"trainer.accelerator={kind}: none on this machine, which has: {found}; choose trainer=cpu")
 
 
 def _check_shared(config: Config, check: _Checks) -> None:
     from scpo.selection import check_beta, check_tau
 
     evaluation, split = config["evaluation"], config["split"]
+    paths = {f"{name}.name_or_path": config[name]["name_or_path"] for name in ("model", "reference")}
+    paths |= {"data.dir": config["data"]["dir"], "run": config.get("run"), "cache_dir": config["cache_dir"]}
+    for key, value in paths.items():
+        if value is not None and not isinstance(value, str):
+            check.add(f"{key}: expected a path or an id as text, found {value!r}")
     check.one_of("evaluation.split", evaluation["split"], ("test", "val", "train", "all"))
     check.bounds("evaluation.min_clusters", evaluation["min_clusters"], 1, None, whole=True)
     check.bounds("evaluation.min_pairs", evaluation["min_pairs"], 1, None, whole=True)
@@ -129,6 +178,12 @@ def _check_shared(config: Config, check: _Checks) -> None:
     check.bounds("data.min_gap", config["data"]["min_gap"], 0, None)
     check.one_of("split.method", split["method"], ("prepared", "stratified", "paper", "question", "row"))
     check.bounds("split.val_fraction", split["val_fraction"], 0, 1, high_open=True)
+    check.bounds("split.seed", split["seed"], 0, 2**32 - 1, whole=True)
+    if not isinstance(split["fractions"], list) or len(split["fractions"]) != 3:
+        check.add(f"split.fractions: expected three numbers (train, val, test), found {split['fractions']!r}")
+    else:
+        for fraction in split["fractions"]:
+            check.bounds("split.fractions", fraction, 0, 1)
     names = config["groups"]["names"]
     if names is not None and (not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names)):
         check.add(f"groups.names: expected a list of group names such as [Chile,South Africa], found {names!r}")

@@ -15,13 +15,13 @@ from scpo import conditioning
 from scpo.data.manifest import read_manifest
 from scpo.errors import UserError
 from scpo.evaluation.predictions import read_predictions
-from scpo.io import read_json
+from scpo.io import read_json, sha256_file
 from scpo.model.files import model_fingerprint, resolve_model, reward_head
 from scpo.model.reward import ModelOptions, load_model
 from scpo.model.score import score_texts
 from scpo.run.config import Config, check_evaluate_config, config_hash
 from scpo.run.folder import RunFolder, default_run_dir
-from scpo.run.inputs import RunData, check_reference, load_data
+from scpo.run.inputs import RunData, check_groups, check_reference, load_data
 from scpo.run.launch import read_config
 from scpo.run.measure import measure
 from scpo.run.progress import Progress
@@ -52,12 +52,28 @@ def evaluate(config: Config, given: set[str], command: str) -> tuple[Path, dict[
         raise UserError(
             f"{run_dir}: expected a finished run, found one that is {status.get('state')}: {status.get('error')}"
         )
+    trained = _found_from(trained, Path(str(status.get("cwd") or ".")))
     config = _with_settings_of(config, trained, given)
-    if not any(
-        key.split(".")[0] in ("data", "split", "groups", "reference") or key == "evaluation.split" for key in given
-    ):
+    # The run's own settings stand in it now, from a file that somebody may have edited.
+    check_evaluate_config(config)
+    anew = ("data", "split", "groups", "reference", "model")
+    if not any(key.split(".")[0] in anew or key == "evaluation.split" for key in given):
         return _measure_again(config, run_dir, command)
-    return _score_and_measure(config, run_dir / "model", run_dir, command)
+    data_hash = str(read_manifest(Path(config["data"]["dir"]))["content_hash"])
+    if data_hash != status["inputs"]["data"] and not any(key.split(".")[0] == "split" for key in given):
+        # Other data come with their own split; the run's method would be drawn anew over them.
+        config["split"] = {**config["split"], "method": "prepared"}
+    return _score_and_measure(config, run_dir / "model", run_dir, command, trained)
+
+
+def _found_from(trained: Config, cwd: Path) -> Config:
+    """The run's config with the relative paths of its data and models as they were meant where the run was started."""
+    found = dict(trained)
+    for section, key in (("data", "dir"), ("model", "name_or_path"), ("reference", "name_or_path")):
+        value = trained[section][key]
+        if isinstance(value, str) and not Path(value).exists() and (cwd / value).exists():
+            found[section] = {**trained[section], key: str(cwd / value)}
+    return found
 
 
 def _with_settings_of(config: Config, trained: Config, given: set[str]) -> Config:
@@ -73,17 +89,19 @@ def _with_settings_of(config: Config, trained: Config, given: set[str]) -> Confi
             **{k: trained[section][k] for k in config[section] if k in trained[section]},
             **kept,
         }
-    if any(k == "data.dir" or k == "data" for k in given) and not any(k.startswith("split") for k in given):
-        # Other data come with their own split; the run's method would be drawn anew over them.
-        merged["split"] = config["split"]
+    if "data" in given or "data.dir" in given:
+        # Other data have scores on a scale of their own.
+        merged["data"] = config["data"]
     start = trained["model"]["name_or_path"]
-    if merged["reference"]["name_or_path"] is None and start is not None and _has_head(trained):
+    named = "reference.name_or_path" in given
+    if merged["reference"]["name_or_path"] is None and not named and start is not None and _has_head(trained):
         merged["reference"] = {
             **merged["reference"],
             "name_or_path": start,
             "allow_pickle": trained["model"]["allow_pickle"],
         }
-    model = {k: trained["model"][k] for k in config["model"] if k in trained["model"]}
+    own = {k for k in config["model"] if f"model.{k}" in given}
+    model = {k: trained["model"][k] for k in config["model"] if k in trained["model"] and k not in own}
     merged["model"] = {**config["model"], **model, "name_or_path": None}
     merged["seed"] = config["seed"] if "seed" in given else trained["seed"]
     return merged
@@ -101,7 +119,8 @@ def _measure_again(config: Config, run_dir: Path, command: str) -> tuple[Path, d
     old = read_json(run_dir / "metrics.json")
     out = _out(config, run_dir)
     folder = RunFolder(out, config)
-    with folder.open({"predictions": str(predictions.shape)}, command):
+    data_dir = Path(config["data"]["dir"])
+    with folder.open({"predictions": sha256_file(run_dir / "predictions.parquet")}, command):
         metrics = measure(
             config,
             predictions,
@@ -109,13 +128,20 @@ def _measure_again(config: Config, run_dir: Path, command: str) -> tuple[Path, d
             train=old["train"],
             kept={g: v["kept_ratio"] for g, v in old["by_group"].items()},
             groups=list(old["by_group"]),
+            selected=old.get("selection"),
+            losses=read_manifest(data_dir)["counts"] if data_dir.is_dir() else None,
+            notes=old.get("notes"),
         )
     return out, metrics
 
 
-def _score_and_measure(config: Config, model: Path, run_dir: Path | None, command: str) -> tuple[Path, dict[str, Any]]:
+def _score_and_measure(
+    config: Config, model: Path, run_dir: Path | None, command: str, trained: Config | None = None
+) -> tuple[Path, dict[str, Any]]:
     """Score the chosen split of the data with a run's models or with one reward model, then measure."""
     data = load_data(config, need_train=False)
+    if trained is not None:
+        _leave_out_trained(data, config, trained)
     steering = conditioning.read_steering(model) if run_dir is not None else None
     mode = steering["mode"] if steering is not None else "none"
     if steering is not None and mode != "none":
@@ -125,6 +151,11 @@ def _score_and_measure(config: Config, model: Path, run_dir: Path | None, comman
         reference = resolve_model(config["reference"]["name_or_path"], allow_pickle=config["reference"]["allow_pickle"])
         check_reference(reference)
     folders = {g: conditioning.folder_of(model, steering, g if steering is not None else None) for g in data.groups}
+    for served in set(folders.values()):
+        if not (served / "config.json").is_file():
+            raise UserError(
+                f"{served}: expected a model folder of the run, found no config.json in it; train the run again"
+            )
     out = _out(config, run_dir)
     folder = RunFolder(out, config)
     inputs = {
@@ -194,6 +225,25 @@ def _score(config: Config, data: RunData, folders: dict[str, Path], steering: di
         )
     result = pd.concat(scored, ignore_index=True)
     return result[result["reward"].notna()].reset_index(drop=True)
+
+
+def _leave_out_trained(data: RunData, config: Config, trained: Config) -> None:
+    """Take out the rows of clusters that the run was trained on, where its data are still there to tell; note how many.
+
+    The same people may stand in another preparation of the same corpus, in another split of it, or in all its splits.
+    """
+    if not Path(trained["data"]["dir"]).is_dir():
+        data.notes.append(
+            "The run's own data are gone, so it was not checked whether it was trained on any of these rows."
+        )
+        return
+    before = load_data({**trained, "evaluation": config["evaluation"]})
+    rows = before.frame[before.frame["split"] == "train"]
+    unit = "comparison_id" if trained["split"]["method"] == "row" else "cluster_id"
+    seen = set(zip(rows["dataset"], rows[unit], strict=True))
+    keys = zip(data.frame["dataset"], data.frame[unit], strict=True)
+    data.drop(np.array([key in seen for key in keys], dtype=bool), "that the run was trained on, left out")
+    check_groups(data, config, need_train=False)
 
 
 def _restrict_to_known(data: RunData, known: list[str], config: Config) -> None:

@@ -15,11 +15,12 @@ from scpo.errors import UserError
 from scpo.evaluation.predictions import read_predictions
 from scpo.io import read_json
 from scpo.model.files import model_fingerprint
-from scpo.run.config import Config, check_train_config
+from scpo.run.config import Config, check_accelerator, check_train_config
 from scpo.run.folder import RunFolder
-from scpo.run.inputs import load_data, reference_folder, starting_folder
+from scpo.run.inputs import build_start, load_data, named_start, reference_folder
+from scpo.run.launch import launch, process_count
 from scpo.run.measure import measure
-from scpo.run.parts import Inputs, prepare_inputs, train_parts
+from scpo.run.parts import Inputs, drop_overlong, prepare_inputs, train_parts
 from scpo.run.rewards import score_reference, set_threads
 
 log = logging.getLogger(__name__)
@@ -37,19 +38,19 @@ def execute(config: Config, run_dir: Path, command: str) -> dict[str, Any]:
         UserError: anything wrong with the config, the data or the models.
     """
     check_train_config(config)
+    check_accelerator(config["trainer"])
     set_threads(config)
     folder = RunFolder(run_dir, config)
-    data = load_data(config)
-    # The tiny starting model is a function of config and data, so its identity is theirs.
-    named = config["model"]["name_or_path"] is not None
-    start, _ = starting_folder(config, data, folder.work) if named else (None, True)
-    reference = reference_folder(config, start or folder.work, start is None)
+    # A model from scratch is built later, from the data: its identity is that of config and data.
+    start = named_start(config)
+    reference = reference_folder(config, start)
     if selection.needs_reference(config["selection"]["name"]) and reference is None:
         raise UserError(
             f"selection={config['selection']['name']} needs a reference model with a trained reward head, and there is none; "
             "train one with 'scpo train experiment=global' and pass its folder as model.name_or_path=RUN/model "
             "(or reference.name_or_path), or use selection=full"
         )
+    data = load_data(config)
     inputs = {
         "data": str(data.manifest["content_hash"]),
         "start": model_fingerprint(start) if start is not None else "scratch",
@@ -59,25 +60,18 @@ def execute(config: Config, run_dir: Path, command: str) -> dict[str, Any]:
         log.info("%s is finished; nothing to do", run_dir)
         return dict(read_json(folder.path / "metrics.json"))
     with folder.open(inputs, command):
-        if start is None:
-            start, _ = starting_folder(config, data, folder.work)
+        start = start or build_start(config, data, folder.work)
+        drop_overlong(config, data, start)
         prepared = prepare_inputs(config, data, start, score_reference(config, data, reference))
-        if needs_launch(config):
-            from scpo.run.launch import launch
-
-            launch(folder.path, config["trainer"]["devices"])
+        processes = process_count(config["trainer"])
+        if processes > 1:
+            launch(folder.path, processes)
         else:
             train_parts(config, prepared, folder.path)
         metrics = finish(config, prepared, folder)
         if not config["callbacks"]["keep_checkpoints"]:
             shutil.rmtree(folder.path / "checkpoints", ignore_errors=True)
     return metrics
-
-
-def needs_launch(config: Config) -> bool:
-    """True where the trainer wants several processes on this machine."""
-    trainer = config["trainer"]
-    return str(trainer["strategy"]) not in ("auto", "single") and trainer["devices"] not in (1, "1")
 
 
 def finish(config: Config, inputs: Inputs, folder: RunFolder) -> dict[str, Any]:
@@ -92,6 +86,12 @@ def finish(config: Config, inputs: Inputs, folder: RunFolder) -> dict[str, Any]:
     conditioning.write_steering(run_dir / "model", config, data.groups, config["conditioning"]["name"])
     train = {key: sum(r[key] for r in results.values()) for key in ("pairs", "candidates_encoded", "seconds")}
     notes = [*data.notes, *training_notes(results)]
+    if config["conditioning"]["name"] == "separate" and config["balance"]["name"] != "none":
+        notes.append("Balance has no effect with one model per group.")
+    if config["evaluation"]["split"] in ("train", "all"):
+        notes.append(
+            f"Evaluated on split {config['evaluation']['split']}: rows that the model was trained on are among them."
+        )
     return measure(
         config,
         frame,
@@ -116,8 +116,9 @@ def training_notes(results: dict[str, dict[str, Any]]) -> list[str]:
     best = {name: r["best_step"] for name, r in results.items() if r["best_step"] is not None}
     if best:
         notes.append("Weights of the best validation step: " + ", ".join(f"{n} {s}" for n, s in best.items()) + ".")
-    for reason in ("texts truncated", "pairs dropped as too long", "pairs of equal texts"):
-        lost = {name: r["truncation"][reason] for name, r in results.items() if r["truncation"][reason]}
-        if lost:
-            notes.append(f"Training, {reason}: " + ", ".join(f"{n} {k}" for n, k in lost.items()) + ".")
+    for which in ("training", "test"):
+        for reason in sorted({reason for r in results.values() for reason in r[which]}):
+            lost = {group: n for r in results.values() for group, n in r[which].get(reason, {}).items()}
+            if lost:
+                notes.append(f"{which.capitalize()}, {reason}: " + ", ".join(f"{g} {n}" for g, n in lost.items()) + ".")
     return notes

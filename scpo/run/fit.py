@@ -112,7 +112,8 @@ def fit_part(
         state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
         module.load_state_dict(state["state_dict"], strict=False)
         best_step = int(state["global_step"])
-    pairs, candidates = module.counts()
+    # A training that was already at its end has only what its checkpoint counted.
+    pairs, candidates = module.totals or (module.pairs_seen, module.candidates_encoded)
     # Merged in place, so that the rewards of the run and of its saved model are one model's, also in bfloat16.
     model.merge()
     model.eval()

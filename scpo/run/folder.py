@@ -16,10 +16,12 @@ import yaml
 from filelock import FileLock, Timeout
 
 from scpo import __version__
+from scpo.conditioning import read_steering
 from scpo.errors import UserError
 from scpo.io import read_json, write_json, write_text
 from scpo.run.config import Config, config_hash
 
+STATES = ("running", "finished", "failed", "interrupted")
 PACKAGES = ("torch", "lightning", "transformers", "datasets", "torchmetrics", "hydra-core", "numpy", "pandas")
 
 
@@ -50,7 +52,7 @@ class RunFolder:
         if not self.status_path.is_file():
             return None
         status = read_json(self.status_path)
-        if not isinstance(status, dict) or "state" not in status:
+        if not isinstance(status, dict) or status.get("state") not in STATES or "config_hash" not in status:
             raise UserError(f"{self.status_path}: expected the state of a run, found another document; set run_dir")
         return status
 
@@ -76,6 +78,7 @@ class RunFolder:
             "config_hash": self.hash,
             "inputs": inputs,
             "command": command,
+            "cwd": str(Path.cwd()),
             "error": None,
         }
 
@@ -87,7 +90,23 @@ class RunFolder:
             and status["state"] == "finished"
             and status.get("config_hash") == self.hash
             and status.get("inputs") == inputs
-            and (self.path / "metrics.json").is_file()
+            and self._is_whole()
+        )
+
+    def _is_whole(self) -> bool:
+        """True where the results of a finished run are all there; what somebody removed or broke is made again."""
+        try:
+            metrics = read_json(self.path / "metrics.json")
+            steering = read_steering(self.path / "model")
+        except UserError:
+            return False
+        trained = "run" not in self.config and "selection" in self.config
+        folders = set(steering["groups"].values()) if steering is not None else {"."}
+        return (
+            isinstance(metrics, dict)
+            and metrics.get("schema") == 1
+            and all((self.path / name).is_file() for name in ("predictions.parquet", "report.html", "report.md"))
+            and (not trained or all((self.path / "model" / f / "config.json").is_file() for f in folders))
         )
 
     @contextlib.contextmanager
@@ -100,21 +119,24 @@ class RunFolder:
             UserError: the folder holds another run, other files, or another process works in it.
         """
         self._refuse_foreign()
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / ".lock")
         try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock")
             lock.acquire(timeout=0)
         except Timeout as error:
             raise UserError(
                 f"{self.path}: another process is working on this run; wait for it or set run_dir"
             ) from error
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be used as the folder of a run ({error}); set run_dir") from error
         try:
             before = self.status()
             if before is None or before.get("config_hash") != self.hash or before.get("inputs") != inputs:
                 self._clear()
-            write_text(self.path / "config.yaml", yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True))
             record = self._record(inputs, command)
+            # The status goes first: it is what marks the folder as a run's.
             write_json(self.status_path, record)
+            write_text(self.path / "config.yaml", yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True))
             try:
                 yield
             except BaseException as error:
@@ -135,7 +157,7 @@ class RunFolder:
             raise UserError(f"{self.path}: expected a folder for the run, found a file; set run_dir")
         status = self.status()
         if status is None:
-            others = sorted(p.name for p in self.path.iterdir() if p.name not in (".lock", "config.yaml"))
+            others = sorted(p.name for p in self.path.iterdir() if p.name != ".lock")
             if others:
                 raise UserError(
                     f"{self.path}: expected a new or empty folder, found one with {', '.join(others[:5])}; set run_dir"

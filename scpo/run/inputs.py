@@ -47,6 +47,14 @@ class RunData:
         self.comparison = pd.factorize(self.frame["comparison_id"])[0].astype(np.int64)
         self.groups = groups
 
+    def drop(self, rows: npt.NDArray[np.bool_], why: str) -> None:
+        """Take rows out and note, per group, how many and why."""
+        if rows.any():
+            counts = self.frame.loc[rows, "group"].value_counts()
+            self.notes.append(f"Candidates {why}: " + ", ".join(f"{g} {counts.get(g, 0)}" for g in self.groups) + ".")
+            self.frame = self.frame[~rows]
+            self.restrict(self.groups)
+
     @property
     def group_code(self) -> npt.NDArray[np.int64]:
         """(n_candidates,) position of each row's group in `groups`."""
@@ -82,9 +90,15 @@ def load_data(config: Config, *, need_train: bool = True) -> RunData:
             "data.dir: expected the folder of a comparisons table (scpo prepare ... --out DATA), found null"
         )
     folder = Path(folder)
-    if not folder.exists() and config["data"].get("simulate"):
-        make_simulated(folder, config["data"]["simulate"])
+    wanted = config["data"].get("simulate")
+    if not folder.exists() and wanted:
+        make_simulated(folder, wanted)
     frame, manifest = read_comparisons(folder), read_manifest(folder)
+    made = manifest["extra"].get("simulate")
+    if wanted and made and made != wanted:
+        raise UserError(
+            f"{folder}: was simulated with {made}, and data.simulate says {wanted}; set data.dir to a new folder"
+        )
     notes: list[str] = []
     attribute = config["groups"]["attribute"]
     if attribute is not None:
@@ -102,7 +116,7 @@ def load_data(config: Config, *, need_train: bool = True) -> RunData:
         check_split(frame, by_cluster=split["method"] != "row")
     names = config["groups"]["names"]
     present = sorted(frame["group"].unique())
-    groups = resolve(names, present) if names is not None else enough_groups(frame, present, config, notes)
+    groups = named_groups(names, present, folder) if names else enough_groups(frame, present, config, notes)
     data = RunData(frame, np.zeros(0, dtype=np.int64), groups, manifest, notes)
     data.restrict(groups)
     check_groups(data, config, need_train)
@@ -130,7 +144,9 @@ def make_simulated(folder: Path, settings: dict[str, Any]) -> None:
             return
         log.info("%s does not exist: simulating the embedded world there", folder)
         simulate(Path(temporary) / "raw", **settings)
-        finish(read_prism(Path(temporary) / "raw" / "prism"), folder)
+        prepared = read_prism(Path(temporary) / "raw" / "prism")
+        prepared.extra["simulate"] = settings
+        finish(prepared, folder)
 
 
 def regroup(frame: pd.DataFrame, attribute: str, notes: list[str]) -> pd.DataFrame:
@@ -147,6 +163,14 @@ def regroup(frame: pd.DataFrame, attribute: str, notes: list[str]) -> pd.DataFra
         notes.append(f"{lost} comparisons have no attribute {attribute!r} and are left out.")
     attributes: Any = [{**a, "group": g} for a, g in zip(frame["attributes"], frame["group"], strict=True)]
     return frame.assign(group=values, attributes=attributes)[has].reset_index(drop=True)
+
+
+def named_groups(names: list[str], present: list[str], folder: Path) -> list[str]:
+    """The groups of the data that the config names."""
+    try:
+        return resolve(names, present)
+    except UserError as error:
+        raise UserError(f"{folder}: {error} (groups=all takes every group with enough data)") from error
 
 
 def enough_groups(frame: pd.DataFrame, present: list[str], config: Config, notes: list[str]) -> list[str]:
@@ -190,31 +214,41 @@ def check_groups(data: RunData, config: Config, need_train: bool) -> None:
             )
 
 
-def starting_folder(config: Config, data: RunData, work: Path) -> tuple[Path, bool]:
-    """The starting model's folder, and whether it was just built from scratch (and so has no trained head)."""
+def named_start(config: Config) -> Path | None:
+    """The starting model's folder, or None where the config builds one from scratch.
+
+    Raises:
+        UserError: no such model, or neither a name nor the settings to build one.
+    """
     model = config["model"]
     if model["name_or_path"] is not None:
-        return resolve_model(model["name_or_path"], allow_pickle=model["allow_pickle"]), False
+        return resolve_model(model["name_or_path"], allow_pickle=model["allow_pickle"])
     if not model.get("scratch"):
         raise UserError("model.name_or_path: expected a model folder or a Hub id, found null")
+    return None
+
+
+def build_start(config: Config, data: RunData, work: Path) -> Path:
+    """A starting model from scratch, with a tokenizer trained on the training texts; built once per run folder."""
     from scpo.model import tiny
 
     folder = work / "start"
     if not (folder / "config.json").is_file():
         train = data.frame[data.frame["split"] == "train"]
+        model = config["model"]
         texts = [*train["prompt"], *train["response"]]
         tiny.build(folder, texts, seed=config["seed"], max_length=max(512, model["max_length"]), **model["scratch"])
-    return folder, True
+    return folder
 
 
-def reference_folder(config: Config, start: Path, from_scratch: bool) -> Path | None:
+def reference_folder(config: Config, start: Path | None) -> Path | None:
     """The reference model's folder: the named one, else the starting model if it has a trained head, else None."""
     reference = config["reference"]
     if reference["name_or_path"] is not None:
         folder = resolve_model(reference["name_or_path"], allow_pickle=reference["allow_pickle"])
         check_reference(folder)
         return folder
-    return start if not from_scratch and reward_head(start) else None
+    return start if start is not None and reward_head(start) else None
 
 
 def check_reference(folder: Path) -> None:

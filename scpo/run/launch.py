@@ -11,21 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from scpo.errors import UserError
 from scpo.io import read_json
 
 ERROR = "worker_error.json"
 
 
-def launch(run_dir: Path, devices: Any) -> None:
-    """Train the parts of a run on several processes and wait for them.
+def launch(run_dir: Path, count: int) -> None:
+    """Train the parts of a run on ``count`` processes and wait for them.
 
     Raises:
         UserError: a worker stopped with one, or crashed.
     """
-    count = _count(devices)
     error_path = run_dir / "work" / ERROR
     error_path.unlink(missing_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
@@ -41,22 +38,26 @@ def launch(run_dir: Path, devices: Any) -> None:
         raise RuntimeError(f"a worker process ended with exit code {done.returncode}; its message stands above")
 
 
-def _count(devices: Any) -> int:
+def process_count(trainer: dict[str, Any]) -> int:
+    """How many processes a trainer's devices ask for; more than one are launched, whatever the strategy is called."""
+    devices = trainer["devices"]
     if isinstance(devices, list):
         return len(devices)
-    if str(devices) in ("auto", "-1"):
+    if devices in ("auto", -1):
         import torch
 
-        return max(1, torch.cuda.device_count())
+        return max(1, torch.cuda.device_count()) if trainer["accelerator"] in ("gpu", "cuda", "auto") else 1
     return int(devices)
 
 
 def read_config(run_dir: Path) -> dict[str, Any]:
     """The resolved config of a run folder."""
+    from scpo.evaluation.runs import read_yaml
+
     path = Path(run_dir) / "config.yaml"
     if not path.is_file():
         raise UserError(f"{run_dir}: expected a run folder, found no config.yaml in it")
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config = read_yaml(path)
     if not isinstance(config, dict):
         raise UserError(f"{path}: expected a mapping of settings")
     return config

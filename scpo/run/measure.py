@@ -56,6 +56,7 @@ def measure(
         seed=config["seed"],
         groups=groups,
     )
+    metrics |= {"selection": selected, "notes": notes or []}
     write_predictions(predictions, folder.path / "predictions.parquet")
     write_json(folder.path / "metrics.json", metrics)
     status = folder.status() or {}

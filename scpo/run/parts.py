@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import zlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +16,22 @@ import pandas as pd
 from scpo import balance, conditioning, selection
 from scpo.conditioning import Part
 from scpo.data.datamodule import PairSet
+from scpo.data.encode import Formatter
 from scpo.data.pairs import Pairs
 from scpo.errors import UserError
 from scpo.evaluation.predictions import write_predictions
 from scpo.io import write_json
-from scpo.model.reward import ModelOptions, RewardModel, load_model
+from scpo.model.head import head_hash
+from scpo.model.reward import ModelOptions, RewardModel, load_model, load_tokenizer
 from scpo.model.score import score_encoded
 from scpo.run.config import Config
 from scpo.run.fit import fit_part
 from scpo.run.folder import is_main_process
-from scpo.run.inputs import RunData
+from scpo.run.inputs import RunData, check_groups
 from scpo.run.rewards import FloatArray, pick_device, tell
+
+Counts = dict[str, dict[str, int]]
+"""What happened to texts: reason, then number per group."""
 
 
 @dataclass
@@ -68,18 +75,23 @@ def prepare_inputs(config: Config, data: RunData, start: Path, rewards: FloatArr
     """Select and balance the training pairs."""
     arm, settings = config["selection"]["name"], config["selection"]
     pairs = data.pairs("train", config["data"]["min_gap"])
+    # Two equal texts have a gradient of zero; they would only dilute what follows.
+    text = pd.factorize(data.frame["response"])[0]
+    pairs = pairs[text[pairs.chosen] != text[pairs.rejected]]
     group = data.group_code[pairs.chosen]
     # Only `full` runs without rewards, and it does not look at them.
     known: Any = rewards if rewards is not None else np.zeros(len(data.frame), dtype=np.float32)
     plus, minus = known[pairs.chosen], known[pairs.rejected]
-    chosen = selection.select(arm, plus, minus, group, tau=settings["tau"], beta=settings["beta"], seed=config["seed"])
+    # The random arm draws by the group's name, so that the order and number of groups change no group's draw.
+    names = np.array([zlib.crc32(name.encode()) for name in data.groups], dtype=np.int64)[group]
+    chosen = selection.select(arm, plus, minus, names, tau=settings["tau"], beta=settings["beta"], seed=config["seed"])
     n_groups = len(data.groups)
     before, after = np.bincount(group, minlength=n_groups), np.bincount(group[chosen.keep], minlength=n_groups)
     counts = {
         name: {
             "training pairs": int(before[g]),
             "kept": int(after[g]),
-            "kept share": float(after[g] / before[g]),
+            "kept share": float(after[g] / before[g]) if before[g] else 0.0,
             "mean W of kept": float(chosen.weight[chosen.keep & (group == g)].mean()) if after[g] else None,
         }
         for g, name in enumerate(data.groups)
@@ -90,11 +102,26 @@ def prepare_inputs(config: Config, data: RunData, start: Path, rewards: FloatArr
             f"selection={arm} keeps no training pair of {', '.join(empty)}; raise selection.tau (now {settings['tau']}) or "
             "choose other groups"
         )
-    per_group = balance.group_weights(
-        after, config["balance"]["name"], effective_beta=config["balance"]["effective_beta"]
-    )
+    # A model of one group has nothing to balance, and a constant would only move the clipping of its gradient.
+    method = "none" if config["conditioning"]["name"] == "separate" else config["balance"]["name"]
+    per_group = balance.group_weights(after, method, effective_beta=config["balance"]["effective_beta"])
     weight = (chosen.weight * per_group[group])[chosen.keep]
     return Inputs(data, start, rewards, pairs[chosen.keep], weight, counts)
+
+
+def drop_overlong(config: Config, data: RunData, start: Path) -> None:
+    """Under ``model.overlong=drop`` take out of the data, and count per group, the candidates that are too long."""
+    if config["model"]["overlong"] != "drop":
+        return
+    options = model_options(config)
+    formatter = Formatter(
+        load_tokenizer(start), max_length=options.max_length, overlong="drop", template=options.template
+    )
+    frame = data.frame
+    named = conditioning.named_groups(config["conditioning"]["name"], list(frame["group"]))
+    encoded = formatter.encode(list(frame["prompt"]), list(frame["response"]), list(frame["history"]), named)
+    data.drop(encoded.dropped, f"over {options.max_length} tokens (model.overlong=drop)")
+    check_groups(data, config, need_train=True)
 
 
 def train_parts(config: Config, inputs: Inputs, run_dir: Path) -> None:
@@ -124,26 +151,23 @@ def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: 
     val_pairs = val_pairs[in_part[val_pairs.chosen]]
     val = pair_set(config, data, model, val_pairs, np.ones(len(val_pairs)))[0] if len(val_pairs) else None
     if is_main_process():
-        sample = train.encoded.text(int(train.pairs.chosen[0]))
-        tell(
-            [
-                f"{part.name}: {len(train.pairs)} training pairs; one input: {model.formatter.show(sample.tolist())[:400]}"
-            ]
-        )
+        sample = model.formatter.show(train.encoded.text(int(train.pairs.chosen[0])).tolist())[:400]
+        head = head_hash(model.classifier)
+        tell([f"{part.name}: {len(train.pairs)} training pairs; head {head}; one input: {sample}"])
     result = fit_part(config, model, data.groups, train, val, run_dir, part.name)
-    frame = score_split(config, data, model, part)
+    frame, cut = score_split(config, data, model, part)
     if is_main_process():
         model.save(run_dir / "model" / part.folder)
         if part.folder != ".":
             conditioning.write_steering(run_dir / "model" / part.folder, config, part.groups, "none")
         write_predictions(frame, run_dir / "work" / f"{part.name}.parquet")
-        write_json(done, {**result, "truncation": counts})
+        write_json(done, {**result, "training": counts, "test": cut})
 
 
 def pair_set(
     config: Config, data: RunData, model: RewardModel, pairs: Pairs, weight: npt.NDArray[np.float64]
-) -> tuple[PairSet, dict[str, int]]:
-    """Encode the candidates of pairs; pairs whose texts are equal (also after truncation) are left out and counted."""
+) -> tuple[PairSet, Counts]:
+    """Encode the candidates of pairs; pairs whose texts are equal once truncated are left out and counted."""
     rows = np.unique(np.concatenate([pairs.chosen, pairs.rejected]))
     frame = data.frame.iloc[rows]
     groups = list(frame["group"])
@@ -152,18 +176,14 @@ def pair_set(
         list(frame["response"]),
         list(frame["history"]),
         conditioning.named_groups(config["conditioning"]["name"], groups),
+        list(frame["candidate_id"]),
     )
     moved = Pairs(np.searchsorted(rows, pairs.chosen), np.searchsorted(rows, pairs.rejected), pairs.gap)
-    dropped = encoded.dropped[moved.chosen] | encoded.dropped[moved.rejected]
-    equal = np.array(
-        [not d and encoded.same(int(i), int(j)) for i, j, d in zip(moved.chosen, moved.rejected, dropped, strict=True)],
-        dtype=bool,
-    )
-    keep = ~(dropped | equal)
+    equal = [encoded.same(int(i), int(j)) for i, j in zip(moved.chosen, moved.rejected, strict=True)]
+    keep = ~np.array(equal, dtype=bool)
     counts = {
-        "texts truncated": int(encoded.truncated.sum()),
-        "pairs dropped as too long": int(dropped.sum()),
-        "pairs of equal texts": int(equal.sum()),
+        "texts truncated": count_by(groups, encoded.truncated),
+        "pairs equal once truncated": count_by([groups[i] for i in moved.chosen], ~keep),
     }
     return (
         PairSet(
@@ -178,8 +198,13 @@ def pair_set(
     )
 
 
-def score_split(config: Config, data: RunData, model: RewardModel, part: Part) -> pd.DataFrame:
-    """The predictions of one part: its groups' candidates of the evaluation split with their rewards."""
+def count_by(groups: list[str], flags: npt.NDArray[np.bool_]) -> dict[str, int]:
+    """How many flags are set in each group; groups with none are left out."""
+    return dict(Counter(group for group, flag in zip(groups, flags, strict=True) if flag))
+
+
+def score_split(config: Config, data: RunData, model: RewardModel, part: Part) -> tuple[pd.DataFrame, Counts]:
+    """The predictions of one part: its groups' candidates of the evaluation split with their rewards; and what was cut."""
     model.to(pick_device(config))
     split = config["evaluation"]["split"]
     inside = data.frame["group"].isin(part.groups)
@@ -188,10 +213,15 @@ def score_split(config: Config, data: RunData, model: RewardModel, part: Part) -
     frame = data.frame[inside]
     mode = config["conditioning"]["name"]
     groups = list(frame["group"])
+    names = list(frame["candidate_id"])
     encoded = model.formatter.encode(
-        list(frame["prompt"]), list(frame["response"]), list(frame["history"]), conditioning.named_groups(mode, groups)
+        list(frame["prompt"]),
+        list(frame["response"]),
+        list(frame["history"]),
+        conditioning.named_groups(mode, groups),
+        names,
     )
-    rewards = score_encoded(model, encoded, batch_tokens=config["batch"]["tokens"])
+    rewards = score_encoded(model, encoded, batch_tokens=config["batch"]["tokens"], names=names)
     told: Any = [conditioning.conditioned_on(mode, g) for g in groups]
     frame = frame.assign(
         reward=rewards,
@@ -199,4 +229,4 @@ def score_split(config: Config, data: RunData, model: RewardModel, part: Part) -
         conditioned_on=told,
         response_length=frame["response"].str.len().astype("int64"),
     )
-    return frame[~np.isnan(rewards)]
+    return frame, {"texts truncated": count_by(groups, encoded.truncated)}

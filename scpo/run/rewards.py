@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def score_reference(config: Config, data: RunData, folder: Path | None) -> Float
         return None
     options = ModelOptions(
         max_length=config["model"]["max_length"],
-        overlong=config["model"]["overlong"],
+        # What is dropped for its length is gone before; the reference must have a reward for all the rest.
+        overlong="truncate",
         dtype=config["model"]["dtype"],
         allow_pickle=config["reference"]["allow_pickle"] or config["model"]["allow_pickle"],
         attention=config["model"]["attention"],
@@ -53,10 +55,13 @@ def score_reference(config: Config, data: RunData, folder: Path | None) -> Float
 
 
 def pick_device(config: Config) -> torch.device:
-    """The device for scoring: the trainer's kind, first of its kind."""
+    """The device for scoring: the trainer's kind, and the first of its devices; its own one in a process of several."""
     kind = str(config["trainer"]["accelerator"])
     if kind in ("gpu", "cuda", "auto") and torch.cuda.is_available():
-        return torch.device("cuda")
+        devices = config["trainer"].get("devices")
+        if isinstance(devices, list) and "LOCAL_RANK" not in os.environ:
+            return torch.device("cuda", devices[0])
+        return torch.device("cuda", torch.cuda.current_device())
     if kind in ("mps", "auto") and torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")

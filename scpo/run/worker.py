@@ -13,8 +13,8 @@ from scpo.run.launch import ERROR, read_config
 def main(run_dir: Path) -> int:
     """Train the parts of a run as one of its processes; the parent has done all that comes before, and does what follows."""
     from scpo.cli.logs import set_up
-    from scpo.run.inputs import load_data, reference_folder, starting_folder
-    from scpo.run.parts import prepare_inputs, train_parts
+    from scpo.run.inputs import build_start, load_data, named_start, reference_folder
+    from scpo.run.parts import drop_overlong, prepare_inputs, train_parts
     from scpo.run.rewards import score_reference, set_threads
 
     set_up()
@@ -22,8 +22,10 @@ def main(run_dir: Path) -> int:
     try:
         set_threads(config)
         data = load_data(config)
-        start, from_scratch = starting_folder(config, data, run_dir / "work")
-        rewards = score_reference(config, data, reference_folder(config, start, from_scratch))
+        named = named_start(config)
+        start = named or build_start(config, data, run_dir / "work")
+        drop_overlong(config, data, start)
+        rewards = score_reference(config, data, reference_folder(config, named))
         train_parts(config, prepare_inputs(config, data, start, rewards), run_dir)
     except UserError as error:
         write_json(run_dir / "work" / ERROR, {"error": str(error)})

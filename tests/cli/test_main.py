@@ -57,7 +57,7 @@ def test_wrong_arguments_are_exit_code_2(scpo: Command) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (KeyboardInterrupt(), 130, "scpo: interrupted; the same command goes on from here\n"),
+        (KeyboardInterrupt(), 130, "scpo: interrupted; nothing was written\n"),
         (ValueError("two\nlines"), 1, "scpo: unexpected ValueError: two lines (SCPO_DEBUG=1 shows where)\n"),
     ],
 )
@@ -68,6 +68,19 @@ def test_other_ends(scpo: Command, monkeypatch: pytest.MonkeyPatch, error: BaseE
     monkeypatch.setattr(module, "main", fail)
     done = scpo("table", "x")
     assert (done.code, done.err) == (code, text)
+
+
+def test_an_interrupted_training_goes_on_and_nothing_else_does(scpo: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "main", stop)
+    for command, text in (
+        ("train", "the same command goes on from its last checkpoint"),
+        ("prepare", "nothing was written"),
+    ):
+        done = scpo(command, "--out", "train")
+        assert (done.code, done.err) == (130, f"scpo: interrupted; {text}\n")
 
 
 def test_the_debug_variable_lets_errors_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,3 +197,28 @@ def test_the_data_prep_script(script: ModuleType, tmp_path: Path, capsys: pytest
     assert script.run([str(tmp_path / "absent"), str(tmp_path / "data")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
     assert script.run([]) == 2
+
+
+def test_names_from_the_data_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The kind of a sample is text of the file, and a reason of the table."""
+    cells = [
+        f"\"defaultdict(<class 'list'>, {{'{name}': [0.3, 0.7]}})\"" for name in ("Chile", "India (\x1b[2J sample)")
+    ]
+    rows = [f"Q{i}?,{cell},\"['A', 'B']\",GAS" for i in range(8) for cell in cells]
+    (tmp_path / "g.csv").write_text("\n".join(["question,selections,options,source", *rows]) + "\n", encoding="utf-8")
+    assert main(["goqa", "--raw", str(tmp_path / "g.csv"), "--out", str(tmp_path / "data")]) == 0
+    out = capsys.readouterr().out
+    assert "\\x1b[2j sample" in out
+    assert out.replace("\n", "").isprintable()
+
+
+def test_files_called_like_ours_are_refused_before_the_long_reading(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw, out = raw_prism(tmp_path / "raw"), tmp_path / "data"
+    out.mkdir()
+    (out / "comparisons.parquet").write_bytes(b"somebody's own")
+    with pytest.raises(UserError, match=r"found comparisons\.parquet; choose another --out"):
+        main(["prism", "--raw", str(raw), "--out", str(out)])
+    assert (out / "comparisons.parquet").read_bytes() == b"somebody's own"
+    assert "candidates" not in capsys.readouterr().err

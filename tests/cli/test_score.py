@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -13,6 +18,8 @@ import pytest
 from world import Command, World
 
 from scpo.cli import score as module
+from scpo.conditioning import STEERING
+from scpo.io import read_json, write_json
 from scpo.run.execute import execute
 
 ROWS = [
@@ -40,6 +47,11 @@ def lines(path: Path, rows: Iterable[Mapping[str, Any] | str]) -> Path:
     text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def stdin(content: bytes) -> io.TextIOWrapper:
+    """Standard input that holds these bytes."""
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -84,14 +96,13 @@ def test_lines_are_written_as_they_come(world: World, tmp_path: Path, monkeypatc
     seen: list[tuple[int, int]] = []
     out = io.StringIO()
 
-    class Stream:
-        def __iter__(self) -> Any:
-            for i, row in enumerate(ROWS):
-                seen.append((i, out.getvalue().count("\n")))
-                yield json.dumps(row) + "\n"
+    def stream() -> Iterator[bytes]:
+        for i, row in enumerate(ROWS):
+            seen.append((i, out.getvalue().count("\n")))
+            yield json.dumps(row).encode() + b"\n"
 
     monkeypatch.setattr(module, "CHUNK", 2)
-    monkeypatch.setattr("sys.stdin", Stream())
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream()))
     monkeypatch.setattr("sys.stdout", out)
     assert module.main(["--model", str(world.model), "--in", "-", "--out", "-"]) == 0
     assert seen == [(0, 0), (1, 0), (2, 2), (3, 2), (4, 4), (5, 4)]
@@ -123,6 +134,10 @@ WRONG: list[tuple[dict[str, Any] | str, str]] = [
     ({"prompt": "p", "response": "r", "group": 5}, "line 2: field 'group': expected a name, found 5"),
     ({"prompt": "p", "response": "r", "group": "Chilly"}, "line 2: groups: "),
     ({"prompt": "p", "response": "r"}, "line 2: expected a group"),
+    (
+        {"prompt": "p", "response": "r", "group": "Chile", "reward": None},
+        "line 2: field 'reward': expected a line without",
+    ),
 ]
 
 
@@ -158,22 +173,126 @@ def test_mistakes_of_the_options(scpo: Command, world: World, tmp_path: Path) ->
     base = ("score", "--model", world.model, "--out", out, "--in")
     assert "nowhere.jsonl: no such file" in scpo(*base, tmp_path / "nowhere.jsonl").line
     assert "--batch-tokens: expected at least 1" in scpo(*base, source, "--batch-tokens", "0").line
-    assert "--device: " in scpo(*base, source, "--device", "abacus").line
+    for device in ("abacus", "meta", "cuda:-1", "cuda:", "cpu:0", "CPU", "cuda:1234", "hpu"):
+        assert (
+            f"--device: expected cpu, cuda, cuda:N or mps, found '{device}'"
+            in scpo(*base, source, "--device", device).line
+        )
+    for length in ("0", "-1", "15"):
+        assert (
+            f"--max-length: expected at least 16 tokens, found {length}"
+            in scpo(*base, source, f"--max-length={length}").line
+        )
+    assert "--dtype: invalid choice: 'float16'" in scpo(*base, source, "--dtype", "float16").line
+    assert "--max-length: invalid int value" in scpo(*base, source, "--max-length", "x").line
+    assert "required: --in, --out; 'scpo score --help'" in scpo("score", "--model", world.model).line
+    assert "expected a file, found a folder" in scpo(*base, tmp_path).line
     assert "'nowhere'" in scpo("score", "--model", "nowhere", "--in", source, "--out", out).line
     assert not out.exists()
 
 
 def test_stdin_names_its_lines(scpo: Command, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO('\n{"prompt": "p", "response": "r"}\n{"prompt": "p"}\n'))
+    monkeypatch.setattr("sys.stdin", stdin(b'\n{"prompt": "p", "response": "r"}\n{"prompt": "p"}\n'))
     line = scpo("score", "--model", world.model, "--in", "-", "--out", "-").line
     assert line.startswith("scpo: stdin: line 3: expected the field 'response'")
-    monkeypatch.setattr("sys.stdin", io.StringIO("nonsense\n"))
-    assert (
-        "stdin: line 1: expected a JSON object" in scpo("score", "--model", world.model, "--in", "-", "--out", "-").line
-    )
+    for content, says in (
+        (b"nonsense\n", "line 1: expected a JSON object"),
+        (b'{"prompt": "p", "response": "\xff"}\n', "line 1: expected UTF-8 text"),
+        (b'{"prompt": "p", "response": "\\ud83d"}\n', "line 1: expected Unicode text, found half of a surrogate pair"),
+    ):
+        monkeypatch.setattr("sys.stdin", stdin(content))
+        line = scpo("score", "--model", world.model, "--in", "-", "--out", "-").line
+        assert line.startswith(f"scpo: stdin: {says}")
+
+
+def test_stdin_may_start_with_a_byte_order_mark(scpo: Command, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", stdin(b'\xef\xbb\xbf{"prompt": "p", "response": "r"}\n'))
+    done = scpo("score", "--model", world.model, "--in", "-", "--out", "-")
+    assert done.code == 0, done.err
+    assert set(json.loads(done.out)) == {"prompt", "response", "reward"}
 
 
 def test_an_empty_file_gives_an_empty_file(scpo: Command, world: World, tmp_path: Path) -> None:
     source, out = lines(tmp_path / "x.jsonl", []), tmp_path / "y.jsonl"
     assert scpo("score", "--model", world.model, "--in", source, "--out", out).code == 0
     assert out.read_text(encoding="utf-8") == ""
+
+
+@pytest.fixture
+def trained(world: World, tmp_path: Path) -> Callable[..., Path]:
+    """The world's model with other entries in its steering file."""
+
+    def make(**entries: Any) -> Path:
+        folder = tmp_path / "model"
+        shutil.copytree(world.model, folder, dirs_exist_ok=True)
+        path = folder / STEERING
+        write_json(path, {**read_json(path), **entries})
+        return folder
+
+    return make
+
+
+def test_precision_is_the_trained_one_and_another_is_told(
+    scpo: Command, trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    """PITFALLS 33."""
+    source = lines(tmp_path / "x.jsonl", ROWS)
+    found = {}
+    for name, dtype, option in (
+        ("full", "float32", ()),
+        ("half", "bfloat16", ()),
+        ("chosen", "float32", ("--dtype", "bfloat16")),
+        ("same", "bfloat16", ("--dtype", "bfloat16")),
+    ):
+        out = tmp_path / f"{name}.jsonl"
+        done = scpo("score", "--model", trained(trained_dtype=dtype), "--in", source, "--out", out, *option)
+        assert done.code == 0, done.err
+        told = [line for line in done.err.splitlines() if "trained in" in line]
+        assert len(told) == (name == "chosen")
+        found[name] = [row["reward"] for row in read(out)]
+    assert told == []
+    assert found["half"] == found["chosen"] == found["same"] != found["full"]
+    assert found["half"] == pytest.approx(found["full"], abs=0.1)
+
+
+def test_the_policy_for_long_texts_is_the_trained_one(
+    scpo: Command, trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    long = {"prompt": "how are you?", "response": "well " * 200}
+    source, out = lines(tmp_path / "x.jsonl", [ROWS[1], long]), tmp_path / "y.jsonl"
+    base = ("--in", source, "--out", out)
+    assert scpo("score", "--model", trained(overlong="truncate", max_length=32), *base).code == 0
+    assert None not in [row["reward"] for row in read(out)]
+    done = scpo("score", "--model", trained(overlong="drop", max_length=32), *base)
+    assert done.err.splitlines()[-2] == "1 of 2 texts are longer than the model reads: their reward is null"
+    assert [row["reward"] is None for row in read(out)] == [False, True]
+    assert (
+        "expected at most 32 tokens" in scpo("score", "--model", trained(overlong="error", max_length=32), *base).line
+    )
+    # The option goes before the file: the whole text fits.
+    assert scpo("score", "--model", trained(overlong="error", max_length=32), *base, "--max-length", "400").code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("trained_dtype", "float16"), ("overlong", "cut"), ("max_length", "512"), ("max_length", True)]
+)
+def test_a_damaged_steering_file_is_named(
+    scpo: Command, trained: Callable[..., Path], tmp_path: Path, key: str, value: Any
+) -> None:
+    source = lines(tmp_path / "x.jsonl", ROWS)
+    line = scpo("score", "--model", trained(**{key: value}), "--in", source, "--out", tmp_path / "y.jsonl").line
+    assert "steering.json: " in line
+
+
+def test_the_output_may_be_a_stream(world: World, tmp_path: Path) -> None:
+    """/dev/stdout sent to a file: the shell holds that file open, so it is written and not replaced."""
+    source, out = lines(tmp_path / "x.jsonl", ROWS), tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "scpo.cli.main", "score", "--model", str(world.model), "--in", str(source)]
+    with open(out, "wb") as stream:
+        before = os.fstat(stream.fileno()).st_ino
+        done = subprocess.run(
+            [*command, "--out", "/dev/stdout"], stdout=stream, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert out.stat().st_ino == before
+    assert len(read(out)) == len(ROWS)

@@ -69,6 +69,29 @@ def test_each_mistake_is_one_line(
     assert list((tmp_path / "cwd").iterdir()) == [], "nothing is left behind"
 
 
+GATHERED = {
+    "trainer.max_steps=0": "trainer.max_steps: expected -1 (no cap) or at least 1, found 0",
+    "trainer.max_epochs=0": "trainer.max_epochs: expected -1 (no cap) or at least 1, found 0",
+    "trainer.devices=[0,-1]": "trainer.devices: expected a number of at least 1, a list of device numbers or auto",
+    "trainer.strategy=foo": "trainer.strategy: expected one of auto, ",
+    "trainer.precision=bf16-true": "trainer.precision: expected one of 32-true, 32, bf16-mixed, found 'bf16-true'",
+    "optim.betas=[0.9]": "optim.betas: expected two numbers such as [0.9,0.999], found [0.9]",
+    "split.fractions=[0.8,0.2]": "split.fractions: expected three numbers (train, val, test), found [0.8, 0.2]",
+    "conditioning.template=null": "conditioning.template: expected a text with {group}, found None",
+}
+
+
+def test_the_mistakes_of_a_config_are_gathered_in_one_line(scpo: Command, world: World, tmp_path: Path) -> None:
+    line = scpo("train", *world.overrides(*GATHERED)).line
+    for text in GATHERED.values():
+        assert line.count(text) == 1, text
+    assert len(line.removeprefix("scpo: ").split("; ")) == len(GATHERED)
+    line = scpo("train", *world.overrides("trainer.devices=0", "trainer.strategy=foo")).line
+    assert "trainer.devices: " in line
+    assert "trainer.strategy: " in line
+    assert list((tmp_path / "cwd").iterdir()) == []
+
+
 def no_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").unlink()
@@ -180,7 +203,7 @@ def test_ctrl_c_is_an_interrupted_run_that_goes_on(scpo: Command, world: World, 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert err.endswith("scpo: interrupted; the same command goes on from here\n")
+    assert err.endswith("scpo: interrupted; the same command goes on from its last checkpoint\n")
     assert "Traceback" not in err
     assert read_json(folder / "status.json")["state"] == "interrupted"
     assert not [p for p in folder.rglob("*") if p.name.endswith(".tmp")]

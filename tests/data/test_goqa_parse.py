@@ -174,3 +174,12 @@ def test_normalised_questions_do_not_depend_on_space_and_end_marks(text: str) ->
 def test_templates_are_checked(template: Any, message: str) -> None:
     with pytest.raises(UserError, match=f"^template: expected text with {{question}}.*{message}"):
         check_template(template)
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 9000, "1" * 5000, "-0x" + "f" * 9000])
+def test_bombs_of_digits_are_one_clear_line(number: str) -> None:
+    """Python reads a hexadecimal number of any length and refuses to spell it."""
+    for parse, cell in ((parse_options, f"[{number}]"), (parse_selections, f"{{'Chile': [{number}]}}")):
+        with pytest.raises(UserError, match=r"^at: expected") as error:
+            parse(cell, "at")
+        assert len(str(error.value)) < 300

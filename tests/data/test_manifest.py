@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 
 from scpo.data import manifest as module
 from scpo.data.ledger import Ledger
-from scpo.data.manifest import content_hash, finish, read_manifest
+from scpo.data.manifest import check_content, check_out, content_hash, finish, read_manifest
 from scpo.data.prepared import Prepared
-from scpo.data.schema import read_comparisons
+from scpo.data.schema import COMPARISONS, read_comparisons, write_table
 from scpo.errors import UserError
 
 
@@ -87,10 +88,19 @@ def test_the_same_input_gives_the_same_bytes_and_another_seed_other_rows(tmp_pat
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-@pytest.mark.parametrize("column", ["prompt", "score", "attributes", "annotator_id"])
+OTHER: dict[str, Any] = {
+    **dict.fromkeys(("dataset", "comparison_id", "candidate_id", "prompt", "response"), "other"),
+    **dict.fromkeys(("group", "annotator_id", "cluster_id", "split"), "other"),
+    "score": 2.0,
+    "attributes": {"age": "young"},
+    "history": [{"role": "user", "content": "hi"}],
+}
+
+
+@pytest.mark.parametrize("column", [field.name for field in COMPARISONS])
 def test_the_content_hash_sees_every_column(column: str) -> None:
     frame = prepared({"A": 2}).frame.assign(split="train")
-    other: Any = {"prompt": "How?", "score": 2.0, "attributes": {"age": "young"}, "annotator_id": None}[column]
+    other = OTHER[column]
     changed = frame.copy()
     changed[column] = pd.Series([other, *frame[column][1:]], dtype=object)
     assert content_hash(changed) != content_hash(frame)
@@ -161,3 +171,96 @@ def test_another_document_is_no_manifest(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"schema": 2}), encoding="utf-8")
     with pytest.raises(UserError, match="expected a manifest of 'scpo prepare'"):
         read_manifest(tmp_path)
+
+
+def test_the_content_hash_tells_borders_nulls_and_order_apart() -> None:
+    frame = prepared({"A": 2}).frame.assign(split="train")
+
+    def with_texts(column: str, *values: Any) -> str:
+        changed = frame.copy()
+        changed[column] = pd.Series([*values, *frame[column][len(values) :]], dtype=object)
+        return content_hash(changed)
+
+    hashes = [with_texts("response", "ab", "c"), with_texts("response", "a", "bc"), with_texts("response", "abc", "")]
+    hashes += [with_texts("annotator_id", None), with_texts("annotator_id", ""), with_texts("annotator_id", "None")]
+    hashes += [with_texts("score", None), with_texts("score", 0.0), content_hash(frame.iloc[::-1]), content_hash(frame)]
+    assert len(set(hashes)) == len(hashes)
+    assert with_texts("score", None) == with_texts("score", float("nan"))
+    assert with_texts("score", 0.0) == with_texts("score", -0.0) == with_texts("score", 0)
+
+
+def test_a_table_changed_after_preparing_is_found(tmp_path: Path) -> None:
+    finish(prepared({"A": 20}), tmp_path / "data")
+    frame, manifest = read_comparisons(tmp_path / "data"), read_manifest(tmp_path / "data")
+    check_content(frame, manifest, "here")
+    frame.loc[3, "score"] = 99.0
+    write_table(frame, tmp_path / "data" / "comparisons.parquet", COMPARISONS)
+    frame = read_comparisons(tmp_path / "data")
+    with pytest.raises(UserError, match=r"^here: the table was changed since 'scpo prepare' wrote it") as error:
+        check_content(frame, manifest, "here")
+    assert "\n" not in str(error.value)
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("groups", {"A": 3}),
+    *[("counts", value) for value in (None, [], {"kinds": {}}, {"kinds": {}, "by_group": []})],
+    *[
+        ("counts", {"kinds": {}, "by_group": {"A": value}})
+        for value in (None, {"kept": 1}, {"kept": "1", "dropped": {}})
+    ],
+    ("counts", {"kinds": {}, "by_group": {"A": {"kept": 1, "dropped": {"x": -1}}}}),
+    ("counts", {"kinds": {"x": 1}, "by_group": {}}),
+    *[("extra", value) for value in (None, [], {"survey_users": "u1"}, {"survey_users": [1]}, {"simulate": 3})],
+    *[("content_hash", value) for value in (None, 3, "", "0" * 63, "g" * 64)],
+]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_key_of_another_type_is_named(tmp_path: Path, key: str, value: Any) -> None:
+    path = tmp_path / "data" / "manifest.json"
+    manifest = finish(prepared({"A": 20}), tmp_path / "data")
+    path.write_text(json.dumps({**manifest, key: value}), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"manifest\.json: key {key}: expected what 'scpo prepare' writes"):
+        read_manifest(tmp_path / "data")
+    path.write_text(json.dumps({k: v for k, v in manifest.items() if k != key}), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"expected a manifest|key {key}: .* found nothing"):
+        read_manifest(tmp_path / "data")
+
+
+def _no_manifest(out: Path) -> None:
+    (out / "manifest.json").unlink()
+
+
+def _other_manifest(out: Path) -> None:
+    (out / "manifest.json").write_text('{"name": "an extension", "manifest_version": 3}', encoding="utf-8")
+
+
+def _damaged_manifest(out: Path) -> None:
+    (out / "manifest.json").write_text("{", encoding="utf-8")
+
+
+def _only_manifest(out: Path) -> None:
+    (out / "comparisons.parquet").unlink()
+    _other_manifest(out)
+
+
+@pytest.mark.parametrize("change", [_no_manifest, _other_manifest, _damaged_manifest, _only_manifest])
+def test_files_of_our_names_that_are_not_ours_are_refused(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    out = tmp_path / "data"
+    finish(prepared({"A": 20}), out)
+    check_out(out)
+    change(out)
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    with pytest.raises(
+        UserError, match=r"expected an empty folder or an earlier result, found (comparisons|manifest)\."
+    ):
+        finish(prepared({"B": 20}), out)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["micro", "Macro", " MICRO"])
+def test_a_group_called_like_an_average_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=rf"which are the averages over groups, found the group '{name}'; rename it"):
+        finish(prepared({"A": 20, name: 20}), tmp_path / "data")
+    assert not list(tmp_path.iterdir())
+    finish(prepared({"A": 20, f"{name.strip()} group": 20}), tmp_path / "data")

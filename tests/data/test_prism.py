@@ -394,3 +394,48 @@ def test_real_conversations(tmp_path: Path, history: bool) -> None:
     assert scores.pop("c0/0") == [17.0, 92.0]
     assert all(sorted(set(values)) == [0.0, 1.0] for values in scores)
     assert prepared.frame["history"].map(len).gt(0).any() == history
+
+
+def test_a_candidate_without_a_score_beside_two_scored_ones_is_left_out() -> None:
+    """Whether or not the rows say which was chosen: two sliders order more than a choice does."""
+    for chosen in ([None] * 4, [False, True, False, False], [True, False, False, False]):
+        rows = [
+            said("u1", 0, 0, k, s, chosen=c) for k, (s, c) in enumerate(zip((30, None, 80, None), chosen, strict=True))
+        ]
+        prepared = read([person("u1")], rows)
+        assert prepared.frame[["candidate_id", "score"]].values.tolist() == [["ut0-0-0", 30.0], ["ut0-0-2", 80.0]]
+        assert counts(prepared) == {"Chile": {"kept": 1, "dropped": {"candidates without a score left out": 2}}}
+
+
+def test_a_single_score_orders_nothing_and_the_choice_decides() -> None:
+    rows = [said("u1", 0, 0, k, s, chosen=c) for k, (s, c) in enumerate(((30, False), (None, True), (None, False)))]
+    prepared = read([person("u1")], rows)
+    assert list(prepared.frame["score"]) == [0.0, 1.0, 0.0]
+    assert counts(prepared) == {"Chile": {"kept": 1, "dropped": {"chosen only": 1, "tied pairs": 1}}}
+    unchosen = [row | {"if_chosen": None} for row in rows]
+    more = [said("u1", 1, 0, k, k + 1) for k in range(2)]
+    assert counts(read([person("u1")], unchosen + more)) == {"Chile": {"kept": 1, "dropped": {"no score": 1}}}
+
+
+def test_left_out_candidates_do_not_count_as_ties_or_equal_texts() -> None:
+    rows = [said("u1", 0, 0, k, s, text="same") for k, s in enumerate((50, 50, None))]
+    assert counts(read([person("u1")], rows))["Chile"]["dropped"] == {
+        "candidates without a score left out": 1,
+        "tied pairs": 1,
+        "no pair: all scores equal": 1,
+        "identical responses in a comparison": 1,
+    }
+
+
+def test_no_country_at_all_names_the_survey(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"survey\.jsonl: expected reside_country for at least one annotator"):
+        read_prism(dump(tmp_path, [person("u1", None)], TWO))
+    with pytest.raises(UserError, match=r"^the Hub survey: expected age for at least one"):
+        read([person("u1")], TWO, name="the Hub", group_by="age")
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), math.inf, math.nan, 100.5, 0])
+def test_a_score_out_of_range_is_one_line_whatever_its_size(value: float) -> None:
+    with pytest.raises(UserError, match=r"line 1: field score: expected a number from 1 to 100 or null") as error:
+        read([person("u1")], [said("u1", 0, 0, 0, value)])
+    assert len(str(error.value)) < 200

@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scpo.data.schema import COMPARISONS, check_comparisons, read_comparisons, read_table, to_arrow, write_comparisons
+from scpo.data.schema import (
+    COMPARISONS,
+    check_comparisons,
+    read_comparisons,
+    read_table,
+    to_arrow,
+    write_comparisons,
+    write_table,
+)
 from scpo.errors import UserError
 
 FILE = "comparisons.parquet"
@@ -153,3 +161,20 @@ def test_any_schema_can_be_read(tmp_path: Path) -> None:
     found = read_table(tmp_path / "x", schema, "rewards")
     assert found["reward"].dtype == np.float32
     assert found.to_dict("list") == {"id": ["a"], "reward": [0.5]}
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf")])
+def test_an_infinite_score_is_refused_with_its_row(value: float, tmp_path: Path) -> None:
+    good = table()
+    bad = good.copy()
+    bad.loc[1, "score"] = value
+
+    write_table(bad, tmp_path / "comparisons.parquet", COMPARISONS)
+    with pytest.raises(
+        UserError, match=rf"comparisons\.parquet: row 1: column score: expected a finite .* found {value}"
+    ):
+        read_comparisons(tmp_path)
+    bad.loc[1, "score"] = float("nan")
+    write_table(bad, tmp_path / "comparisons.parquet", COMPARISONS)
+    found = read_comparisons(tmp_path)
+    assert found["score"].isna().tolist() == bad["score"].isna().tolist()

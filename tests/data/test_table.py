@@ -313,3 +313,62 @@ def test_any_row_is_an_exchange_a_reason_or_a_user_error(prompt: Any, chosen: An
         assert exchange.responses[0] != exchange.responses[1]
         given_text = json.dumps([prompt, chosen, rejected])
         assert all(json.dumps(text)[1:-1] in given_text for text in (exchange.prompt, *exchange.responses))
+
+
+def _csv(folder: Path, text: str) -> Path:
+    path = folder / "rows.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("score", "found"),
+    [
+        ("1e400", "inf"),
+        ("-1e400", "-inf"),
+        ("NaN", "nan"),
+        ("1e16", "1e\\+16"),
+        ("-1000000000000001", "-1000000000000001"),
+        ("1" + "0" * 400, "1000"),
+        ("true", "True"),
+    ],
+)
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_scores_are_finite_and_within_the_bound(tmp_path: Path, score: str, found: str, form: str) -> None:
+    if form == "jsonl":
+        path = tmp_path / "rows.jsonl"
+        rows = [
+            f'{{"prompt": "p", "responses": ["a", "b"], "scores": [1, {s}], "group": "Chile"}}' for s in ("1e15", score)
+        ]
+        path.write_text("\n".join(rows), encoding="utf-8")
+    else:
+        cells = "".join(f'p,"[""a"", ""b""]","[1, {s}]",Chile\n' for s in ("-1000000000000000", score))
+        path = _csv(tmp_path, f"prompt,responses,scores,group\n{cells}")
+    with pytest.raises(
+        UserError, match=rf": row 2: column scores: expected finite numbers within \+-1e\+15, found {found}"
+    ):
+        read_table_file(path)
+
+
+def test_bombs_of_digits_are_one_clear_line(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    (tmp_path / "x.jsonl").write_text(f'{{"prompt": "p", "scores": [{digits}]}}\n', encoding="utf-8")
+    bomb = _csv(tmp_path, f'prompt,responses,scores,group\np,"[""a"", ""b""]","[1, {digits}]",Chile\n')
+    for path, says in (
+        (tmp_path / "x.jsonl", "line 1: expected a JSON object"),
+        (bomb, "row 1: column scores: expected a list"),
+    ):
+        with pytest.raises(UserError, match=says) as error:
+            read_table_file(path)
+        assert len(str(error.value)) < 400
+        assert "\n" not in str(error.value)
+
+
+def test_a_column_that_stands_twice_is_refused_by_name(tmp_path: Path) -> None:
+    path = _csv(tmp_path, "prompt,chosen,rejected,group,chosen\np,a,b,Chile,c\n")
+    with pytest.raises(UserError, match=r"rows\.csv: expected each column once, found 2 columns 'chosen'"):
+        read_table_file(path)
+    columns = [pa.array([text]) for text in ("p", "a", "b", "Chile", "c")]
+    pq.write_table(pa.table(columns, names=["prompt", "chosen", "rejected", "group", "group"]), tmp_path / "x.parquet")
+    with pytest.raises(UserError, match=r"x\.parquet: expected each column once, found 2 columns 'group'"):
+        read_table_file(tmp_path / "x.parquet")

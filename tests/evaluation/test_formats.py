@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -13,6 +14,7 @@ from scpo.evaluation.formats import (
     csv_text,
     estimate,
     html_text,
+    json_text,
     latex_table,
     latex_text,
     markdown_table,
@@ -39,10 +41,11 @@ def test_numbers_as_text() -> None:
 
 
 def test_csv_cells_cannot_be_formulas_and_numbers_stay_numbers() -> None:
-    for text in ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", " =1", "\t=1", "-"):
+    for text in ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", " =1", "-"):
         assert csv_text(text) == "'" + text
     for text in ("Chile", "-0.5", "+3e-2", "", "a=b"):
         assert csv_text(text) == text
+    assert csv_text("\t=1\r\n\x1b[0m\u202e") == r"\t=1\r\n\x1b[0m\u202e"
     assert (csv_text(-0.25), csv_text(3), csv_text(None)) == ("-0.25", "3", "")
 
 
@@ -86,7 +89,7 @@ def test_a_markdown_cell_stays_one_cell_and_html_stays_text(text: str) -> None:
 
 
 def test_names_cannot_steer_the_terminal() -> None:
-    assert clean("a\x1b[31mb\nc\u202ed") == "a [31mb c d"
+    assert clean("a\x1b[31mb\nc\u202ed") == r"a\x1b[31mb c\u202ed"
     lines = plain_table(["group", "n"], [["long name", "1"], ["\x1b]0;x\x07", "1,000"]]).splitlines()
     assert all(line.isprintable() for line in lines)
 
@@ -104,3 +107,30 @@ def test_plain_table_is_aligned() -> None:
 def test_a_row_of_another_length_is_an_error(row: list[str]) -> None:
     with pytest.raises((ValueError, IndexError)):
         plain_table(["x", "y"], [row])
+
+
+STEERING = [chr(c) for c in (*range(0x20), 0x7F, 0x85, 0x9B, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200F)]
+
+
+@pytest.mark.parametrize("char", STEERING)
+def test_no_output_holds_a_control_or_override_character(char: str) -> None:
+    """As an escape or as a space; two names that differ in one do not look the same where it is no white space."""
+    name = f"a{char}b"
+    outputs = [html_text(name), markdown_table([name], [[name]]), latex_table([name], [[name]], name)]
+    outputs += [plain_table([name], [[name]]), csv_text(name), json_text({name: [name]})]
+    for text in outputs:
+        assert char not in text.replace("\n", "")
+    assert char.isspace() or clean(name) not in ("ab", "a b")
+    assert json.loads(outputs[-1]) == {name: [name]}
+
+
+def test_joiners_that_shape_letters_stay() -> None:
+    persian = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    assert clean(persian) == csv_text(persian) == persian
+
+
+@given(st.recursive(st.text() | st.integers() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_json_text_reads_back(value: object) -> None:
+    text = json_text(value)
+    assert json.loads(text) == value
+    assert text.replace("\n", "").isprintable()

@@ -12,7 +12,7 @@ from prediction_worlds import pair, table
 
 from scpo.cli.table import main
 from scpo.errors import UserError
-from scpo.evaluation.published import published
+from scpo.evaluation.published import ROW, published
 from scpo.evaluation.runs import collect, varying_keys
 from scpo.evaluation.summary import summarise
 from scpo.evaluation.tables import build_table, render
@@ -41,9 +41,13 @@ def make_run(root: Path, name: str, metrics: dict[str, Any] | None, state: str =
         "conditioning": {"name": "separate"},
         "balance": {"name": "none"},
         "loss": {"name": "pairwise"},
+        "callbacks": {"monitor": None, "patience": None},
         "seed": 0,
         "run_dir": str(folder),
     }
+    for key, value in ROW.items():
+        group, leaf = key.split(".")
+        config.setdefault(group, {}).setdefault(leaf, value)
     for key, value in settings.items():
         group, _, leaf = key.partition("__")
         if leaf:
@@ -145,10 +149,10 @@ def test_the_root_may_be_a_run_itself(tmp_path: Path) -> None:
 
 
 def test_rows_are_told_apart_by_what_varies_but_not_by_seeds_and_places(tmp_path: Path) -> None:
-    make_run(tmp_path, "a", metrics_of(20), split={"seed": 3})
-    make_run(tmp_path, "b", metrics_of(20), seed=1, split={"seed": 4})
+    make_run(tmp_path, "a", metrics_of(20), split__seed=3)
+    make_run(tmp_path, "b", metrics_of(20), seed=1, split__seed=4)
     make_run(tmp_path, "c", metrics_of(20), conditioning__name="prefix", hydra={"job": 3})
-    make_run(tmp_path, "d", metrics_of(20), optim={"lr": 1.0e-5})
+    make_run(tmp_path, "d", metrics_of(20), optim__lr=1.0e-5)
     runs = collect(tmp_path).runs
     assert varying_keys(runs) == ["selection.name", "conditioning.name", "optim.lr"]
     rows = [r for r in build_table(runs)["rows"] if r["baseline"] is None]
@@ -156,7 +160,7 @@ def test_rows_are_told_apart_by_what_varies_but_not_by_seeds_and_places(tmp_path
 
 
 def test_published_rows_stand_only_beside_the_same_experiment() -> None:
-    base = {"data.name": "prism", "selection.name": "scpo", "selection.tau": 0.7, "selection.beta": 1.1}
+    base = {**ROW, "data.name": "prism", "selection.name": "scpo", "selection.tau": 0.7, "selection.beta": 1.1}
     groups = list(PRISM7)
     assert published(base, groups) == {"all": 0.6272, "distinctive": 0.4057}
     assert published(base, groups[::-1]) is not None
@@ -174,6 +178,12 @@ def test_published_rows_stand_only_beside_the_same_experiment() -> None:
         {"balance.name": "sqrt"},
         {"loss.name": "distribution"},
         {"model.name": "tulu"},
+        {"split.method": "stratified"},
+        {"trainer.max_steps": 10},
+        {"optim.lr": 1e-5},
+        {"batch.pairs": 16},
+        {"data.min_gap": 5.0},
+        {"selection.tau": "odd"},
     ):
         assert published(base | other, groups) is None
     assert published(base, groups[:-1]) is None
@@ -219,3 +229,115 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert stop.value.code == 0
     assert "scpo table runs/arms" in capsys.readouterr().out
+
+
+def _damage(metrics: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for key in parents:
+        metrics = metrics[key]
+    if value is KeyError:
+        del metrics[last]
+    else:
+        metrics[last] = value
+
+
+DAMAGE: list[tuple[str, Any]] = [
+    *[("by_group", value) for value in ([], None, "x", {"Chile": 3}, {"Chile": {}})],
+    *[(key, value) for key in ("macro", "micro", "baselines") for value in (KeyError, None, [], "x")],
+    *[
+        ("by_group.Chile.all.accuracy", value)
+        for value in ("0.5", True, 1.5, -0.1, float("nan"), 10**400, [], KeyError)
+    ],
+    *[("by_group.Chile.shared", value) for value in (None, KeyError, 0.5)],
+    *[("by_group.Chile.n_pairs", value) for value in (None, "3", 3.5, -1, True, KeyError)],
+    *[("by_group.Chile.insufficient", value) for value in (None, "no", KeyError)],
+    *[("by_group.Chile.reference", value) for value in (None, {"all": "x"}, KeyError)],
+    *[("by_group.Chile.baselines", value) for value in (None, {"length": "x"})],
+    ("by_group.Chile.kept_ratio", "half"),
+    ("baselines.length", {}),
+    ("n_pairs", "many"),
+    ("schema", 2),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), DAMAGE)
+@pytest.mark.filterwarnings("error")
+def test_damaged_metrics_are_listed_as_unreadable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, value: Any
+) -> None:
+    make_run(tmp_path, "good", metrics_of(20))
+    metrics = metrics_of(20)
+    _damage(metrics, path, value)
+    folder = make_run(tmp_path, "odd", None, seed=1)
+    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    assert main([str(tmp_path)]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"left out: odd: unreadable ({folder / 'metrics.json'}: key ")
+    assert len(line) < 500
+
+
+CONFIGS = {
+    "brackets": b"[" * 20_000,
+    "braces": b"{" * 20_000,
+    "digits": b"seed: " + b"9" * 5000,
+    "a 13th month": b"seed: 2001-13-45",
+    "binary": b"\xff\xfe\x00",
+    "a list": b"[1, 2]",
+    "nothing": b"",
+    "python": b"seed: !!python/object/apply:os.getcwd []",
+    "alias in itself": b"a: &a {b: *a}",
+    "aliases of aliases": "\n".join(
+        ["a0: &a0 {x: 1, y: 2}", *(f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}" for i in range(1, 30))]
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_configuration_that_is_none_is_listed_as_unreadable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    make_run(tmp_path, "good", metrics_of(20))
+    (make_run(tmp_path, "odd", metrics_of(20), seed=1) / "config.yaml").write_bytes(CONFIGS[name])
+    assert main([str(tmp_path)]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("left out: odd: unreadable (")
+    assert len(line) < 400
+
+
+def test_names_of_runs_and_errors_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, "good", metrics_of(20))
+    folder = make_run(tmp_path, "odd\x1b[2J\u202e", None, seed=1)
+    write_json(folder / "status.json", {"state": "failed\x1b[2J", "error": "\u202eboom"})
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "left out: odd\\x1b[2J\\u202e: failed\\x1b[2J (\\u202eboom)\n"
+
+
+def test_group_names_cannot_steer_any_format(tmp_path: Path) -> None:
+    make_run(tmp_path, "a", metrics_of(30, groups=("A\u202eB", "C\x1b[2JD")))
+    built = build_table(collect(tmp_path).runs)
+    for fmt in ("markdown", "latex", "csv", "json"):
+        assert render(built, fmt).replace("\n", "").isprintable()
+    assert r"A\u202eB mean" in render(built, "csv").splitlines()[0]
+
+
+def test_the_footer_says_how_seeds_and_weights_were_chosen(tmp_path: Path) -> None:
+    """PITFALLS 88."""
+    for seed in (10, 2):
+        make_run(tmp_path, f"full{seed}", metrics_of(20), seed=seed, selection__name="full")
+    footer = build_table(collect(tmp_path).runs)["footer"]
+    assert footer.endswith("Seeds: 2, 10; every finished run counts. Weights of a run: the last ones.")
+    best = {"monitor": "val/accuracy", "patience": 5}
+    make_run(tmp_path, "scpo2", metrics_of(20), seed=2, callbacks=best)
+    make_run(tmp_path, "weight2", metrics_of(20), seed=2, selection__name="weight", callbacks__monitor="val/loss")
+    runs = collect(tmp_path).runs
+    built = build_table(runs)
+    assert built["footer"].endswith(
+        "Seeds: 2, 10 (not every row has all); every finished run counts. Weights of a run: the last ones; or those with the "
+        "best val/accuracy, measured on validation pairs, training stopped after 5 validations without better ones; or those "
+        "with the best val/loss, measured on validation pairs."
+    )
+    for fmt in ("markdown", "latex", "json"):
+        assert "measured on validation pairs" in render(built, fmt)
+    for run in runs:
+        run.config.pop("callbacks.monitor")
+    assert build_table(runs)["footer"].endswith("Weights of a run: the configuration does not say which.")

@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from tiny_backbones import PROMPTS, RESPONSES, build_backbone
 
 from scpo.errors import UserError
-from scpo.model.files import model_fingerprint, read_config, replace_folder, resolve_model, reward_head
+from scpo.io import replace_folder
+from scpo.model.files import model_fingerprint, read_config, resolve_model, reward_head
 from scpo.model.reward import ModelOptions, load_model
 from scpo.model.score import score_texts
 

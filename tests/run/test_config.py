@@ -27,6 +27,7 @@ BAD = [
     ("conditioning.name", "tattoo"),
     ("conditioning.template", "no place for it"),
     ("conditioning.template", "{group} of {nation}"),
+    ("conditioning.template", None),
     ("optim.lr", 0),
     ("optim.lr", -1e-4),
     ("optim.lr", math.nan),
@@ -34,6 +35,11 @@ BAD = [
     ("optim.lr", "fast"),
     ("optim.lr", True),
     ("optim.weight_decay", -0.1),
+    ("optim.betas", [0.9]),
+    ("optim.betas", [0.9, 1.0]),
+    ("optim.betas", [-0.1, 0.9]),
+    ("optim.betas", ["high", 0.9]),
+    ("optim.betas", 0.9),
     ("schedule.name", "linaer"),
     ("schedule.warmup", 1.5),
     ("loss.margin", -1),
@@ -50,6 +56,19 @@ BAD = [
     ("trainer.accelerator", "abacus"),
     ("trainer.precision", "16-mixed"),
     ("trainer.precision", "foo"),
+    ("trainer.precision", "bf16-true"),  # the head would be bfloat16 too
+    ("trainer.max_steps", 0),
+    ("trainer.max_epochs", 0),
+    ("trainer.strategy", "foo"),
+    ("trainer.devices", 0),
+    ("trainer.devices", -2),
+    ("trainer.devices", []),
+    ("trainer.devices", [0, -1]),
+    ("trainer.devices", ["first"]),
+    ("trainer.devices", [0.5]),
+    ("trainer.devices", True),
+    ("trainer.devices", None),
+    ("trainer.devices", "all"),
     ("trainer.val_check_interval", 0),
     ("trainer.threads", 0),
     ("trainer.log_every_n_steps", 0),
@@ -68,6 +87,11 @@ BAD = [
     ("data.min_gap", -1),
     ("split.method", "coin"),
     ("split.val_fraction", 1.0),
+    ("split.seed", -1),
+    ("split.fractions", [0.8, 0.2]),
+    ("split.fractions", [0.8, 0.1, "rest"]),
+    ("split.fractions", [1.1, 0.1, 0.1]),
+    ("split.fractions", None),
     ("groups.names", "Chile"),
     ("groups.names", []),
     ("groups.names", [1]),
@@ -138,12 +162,28 @@ def test_evaluation_needs_one_thing_to_measure() -> None:
     check_evaluate_config(compose("run=a", name="evaluate"))
 
 
+def leaves(config: dict[str, Any]) -> list[str]:
+    """The dotted keys of all values, two levels deep."""
+    return [f"{k}.{x}" for k, v in config.items() if isinstance(v, dict) for x in v] + [
+        k for k, v in config.items() if not isinstance(v, dict)
+    ]
+
+
 def test_hash_is_of_what_decides_the_numbers(default: dict[str, Any]) -> None:
+    """Every value of the config decides, but for where a run is written, who logs it, and how fast it is."""
     same = {**copy.deepcopy(default), "run_dir": "elsewhere", "cache_dir": "there", "fail_fast": True}
+    same = changed(changed(same, "batch.workers", 3), "trainer.threads", 2)
+    same = {**changed(same, "trainer.log_every_n_steps", 1), "logger": {"_target_": "other"}}
     assert config_hash(same) == config_hash(default)
     assert config_hash(dict(reversed(default.items()))) == config_hash(default)
-    for key, value in (("seed", 1), ("selection.tau", 0.5), ("data.dir", "other"), ("groups.names", ["Chile"])):
-        assert config_hash(changed(default, key, value)) != config_hash(default), key
+    without = {key for key in leaves(default) if config_hash(changed(default, key, "other")) == config_hash(default)}
+    assert without == {
+        *("run_dir", "cache_dir", "fail_fast", "batch.workers", "trainer.threads", "trainer.log_every_n_steps"),
+        *(key for key in leaves(default) if key.startswith("logger.")),
+    }
+    before = copy.deepcopy(default)
+    config_hash(default)
+    assert default == before, "the config itself is left as it is"
 
 
 def test_a_config_that_will_be_refused_has_a_hash_too(default: dict[str, Any]) -> None:

@@ -333,10 +333,23 @@ def test_a_tau_that_keeps_nothing_names_the_groups(world: World, tmp_path: Path)
         execute(world.config("selection.tau=1e-30"), tmp_path / "run", "")
 
 
-def test_several_processes_are_for_several_devices(world: World) -> None:
-    assert run.needs_launch(world.config("trainer=ddp"))
-    assert not run.needs_launch(world.config("trainer=ddp", "trainer.devices=1"))
-    assert not run.needs_launch(world.config())
+def test_several_devices_are_several_processes_whatever_the_strategy_is_called(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """trainer.devices=2 alone, with strategy auto, must not let Lightning start the command a second time (69)."""
+    calls: list[tuple[Path, int]] = []
+
+    def record(run_dir: Path, count: int) -> None:
+        calls.append((run_dir, count))
+        raise UserError("launched")
+
+    monkeypatch.setattr(run, "launch", record)
+    monkeypatch.setattr(run, "train_parts", forbidden("this process"))
+    config = world.config("trainer.devices=2", "groups.names=[Chile]")
+    assert config["trainer"]["strategy"] == "auto"
+    with pytest.raises(UserError, match="launched"):
+        execute(config, tmp_path / "run", "")
+    assert calls == [(tmp_path / "run", 2)]
 
 
 def test_a_worker_hands_its_mistake_to_the_parent(world: World, tmp_path: Path) -> None:

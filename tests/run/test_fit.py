@@ -17,6 +17,7 @@ from tiny_backbones import build_backbone, make_pair_set
 from scpo.cli.hydra_app import conf_dir
 from scpo.data.datamodule import PairSet
 from scpo.errors import UserError
+from scpo.lit import RewardModule
 from scpo.model.reward import ModelOptions, RewardModel, load_model
 from scpo.model.score import score_encoded
 from scpo.run.fit import fit_part, make_schedule
@@ -312,3 +313,36 @@ def test_epochs_bound_a_training(tmp_path: Path) -> None:
     assert result["steps"] == 11
     assert result["pairs"] == len(sets(start(tmp_path))[0].pairs)
     assert result["candidates_encoded"] == 52
+
+
+def test_the_counts_are_added_up_before_the_module_leaves_its_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the training Lightning moves the module to the CPU, and processes on GPUs could not add up any more."""
+    end = RewardModule.on_train_end
+
+    def leave(module: RewardModule) -> None:
+        end(module)
+        assert module.totals == (len(train.pairs), 52)
+        module.pairs_seen = module.candidates_encoded = -1
+
+        def counts() -> tuple[int, int]:
+            raise AssertionError("counted after the end")
+
+        module.counts = counts  # type: ignore[method-assign]
+
+    train = sets(start(tmp_path))[0]
+    config = settings()
+    config["trainer"].update(max_steps=-1, max_epochs=1)
+    monkeypatch.setattr(RewardModule, "on_train_end", leave)
+    _, result = fit(config, tmp_path, "run")
+    assert (result["pairs"], result["candidates_encoded"]) == (len(train.pairs), 52)
+
+
+def test_a_training_that_was_at_its_end_keeps_its_counts(tmp_path: Path) -> None:
+    """Killed after the last checkpoint, before the results were written: nothing is left to train."""
+    _, first = fit(settings(every_n_steps=4), tmp_path, "run")
+    _, again = fit(settings(every_n_steps=4), tmp_path, "run")
+    assert first["steps"] == again["steps"] == STEPS
+    for key in ("pairs", "candidates_encoded"):
+        assert again[key] == first[key] > 0

@@ -18,10 +18,20 @@ CONFIG: dict[str, Any] = {"name": "x", "seed": 0}
 INPUTS = {"data": "1"}
 
 
+RESULTS = ("predictions.parquet", "report.html", "report.md")
+
+
+def write_results(path: Path) -> None:
+    """What a run leaves behind, as far as the folder looks at it."""
+    (path / "metrics.json").write_text('{"schema": 1}', encoding="utf-8")
+    for name in RESULTS:
+        (path / name).touch()
+
+
 def finished(path: Path, config: dict[str, Any] = CONFIG) -> RunFolder:
     folder = RunFolder(path, config)
     with folder.open(INPUTS, "scpo train"):
-        (path / "metrics.json").write_text("{}", encoding="utf-8")
+        write_results(path)
     return folder
 
 
@@ -45,7 +55,7 @@ def test_a_run_that_ends_well(tmp_path: Path) -> None:
         assert status["state"] == "running"
         assert status["finished"] is None
         folder.work.mkdir()
-        (folder.path / "metrics.json").write_text("{}", encoding="utf-8")
+        write_results(folder.path)
         assert not folder.is_finished(INPUTS)
     status = read_json(folder.status_path)
     assert status["state"] == "finished"
@@ -60,8 +70,33 @@ def test_a_run_that_ends_well(tmp_path: Path) -> None:
     assert folder.is_finished(INPUTS)
     assert not folder.is_finished({"data": "2"})
     assert not RunFolder(folder.path, {**CONFIG, "seed": 1}).is_finished(INPUTS)
-    (folder.path / "metrics.json").unlink()
+
+
+@pytest.mark.parametrize("name", ["metrics.json", *RESULTS])
+def test_a_run_that_lost_a_result_is_made_again(tmp_path: Path, name: str) -> None:
+    folder = finished(tmp_path)
+    assert folder.is_finished(INPUTS)
+    (tmp_path / name).unlink()
     assert not folder.is_finished(INPUTS)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 2}'])
+def test_metrics_that_were_broken_are_made_again(tmp_path: Path, text: str) -> None:
+    folder = finished(tmp_path)
+    (tmp_path / "metrics.json").write_text(text, encoding="utf-8")
+    assert not folder.is_finished(INPUTS)
+
+
+def test_a_training_whose_model_is_gone_is_made_again(tmp_path: Path) -> None:
+    """An evaluation has none, and needs none."""
+    config = {**CONFIG, "selection": {"name": "full"}}
+    folder = finished(tmp_path, config)
+    assert not folder.is_finished(INPUTS)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    assert folder.is_finished(INPUTS)
+    measured = finished(tmp_path / "evaluation", {**config, "run": "x"})
+    assert measured.is_finished(INPUTS)
 
 
 @pytest.mark.parametrize(

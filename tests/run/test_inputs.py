@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from world import World, compose
 
 from scpo.data.schema import read_comparisons
 from scpo.errors import UserError
-from scpo.run.inputs import load_data, make_simulated, reference_folder, starting_folder
+from scpo.run.inputs import build_start, load_data, make_simulated, named_start, reference_folder
 
 
 def config(world: World, *more: str) -> dict[str, Any]:
@@ -174,8 +175,19 @@ def test_the_embedded_world_is_made_where_it_is_absent(tmp_path: Path) -> None:
     assert data.groups == ["United States", "United Kingdom"]
     assert visible(tmp_path) == ["made"], "nothing of the making is left"
     before = (folder / "manifest.json").read_bytes()
-    load_data(compose(f"data.dir={folder}", "data.simulate.annotators=90", "groups=majority"))
+    load_data(compose(f"data.dir={folder}", "data.simulate.annotators=60", "groups=majority"))
     assert (folder / "manifest.json").read_bytes() == before, "what is there is read, not made again"
+    for other in ("data.simulate.annotators=90", "data.simulate.seed=3"):
+        key, value = other.removeprefix("data.simulate.").split("=")
+        asked = {"annotators": 60, "seed": 0, key: int(value)}
+        with pytest.raises(UserError, match=r"set data\.dir to a new folder") as error:
+            load_data(compose(f"data.dir={folder}", "data.simulate.annotators=60", other, "groups=majority"))
+        assert f"{folder}: was simulated with {{'annotators': 60, 'seed': 0}}, and data.simulate says {asked}" in str(
+            error.value
+        )
+    assert (folder / "manifest.json").read_bytes() == before
+    # Other configs have no settings of a simulation, and read the folder as any other.
+    assert load_data(compose("data=prism", f"data.dir={folder}", "groups=majority")).groups == data.groups
 
 
 def test_two_processes_may_make_the_world_at_once(tmp_path: Path) -> None:
@@ -189,25 +201,26 @@ def test_two_processes_may_make_the_world_at_once(tmp_path: Path) -> None:
 def test_the_starting_and_the_reference_model(world: World, tmp_path: Path) -> None:
     data = load_data(world.config())
     named = world.config()
-    start, scratch = starting_folder(named, data, tmp_path)
-    assert (start, scratch) == (world.model, False)
-    assert reference_folder(named, start, scratch) == world.model, "a starting model with a head is its own reference"
+    start = named_start(named)
+    assert start == world.model
+    assert reference_folder(named, start) == world.model, "a starting model with a head is its own reference"
 
-    built, scratch = starting_folder(config(world, "model.scratch.hidden_size=16"), data, tmp_path)
-    assert (built, scratch) == (tmp_path / "start", True)
-    assert reference_folder(config(world), built, scratch) is None, "a new head is no reference"
+    small = config(world, "model.scratch.hidden_size=16")
+    assert named_start(small) is None
+    assert build_start(small, data, tmp_path) == tmp_path / "start"
+    assert (tmp_path / "start" / "config.json").is_file()
+    assert reference_folder(config(world), None) is None, "a new head is no reference"
     other = config(world, f"reference.name_or_path={world.model}")
-    assert reference_folder(other, built, scratch) == world.model
+    assert reference_folder(other, None) == world.model
 
     from scpo.model.files import read_config
 
     headless = tmp_path / "headless"
     shutil.copytree(world.model, headless)
-    import json
-
     parts = {**read_config(headless), "architectures": ["BertModel"]}
     (headless / "config.json").write_text(json.dumps(parts), encoding="utf-8")
+    assert reference_folder(config(world), headless) is None
     with pytest.raises(UserError, match="expected a reference model with a trained reward head"):
-        reference_folder(config(world, f"reference.name_or_path={headless}"), world.model, False)
+        reference_folder(config(world, f"reference.name_or_path={headless}"), world.model)
     with pytest.raises(UserError, match=r"model.name_or_path: expected a model folder or a Hub id, found null"):
-        starting_folder(config(world, "model.scratch=null"), data, tmp_path)
+        named_start(config(world, "model.scratch=null"))

@@ -15,7 +15,7 @@ from world import World
 from scpo.errors import UserError
 from scpo.io import read_json
 from scpo.run.execute import execute
-from scpo.run.launch import ERROR, launch, read_config
+from scpo.run.launch import ERROR, launch, process_count, read_config
 
 DDP = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2")
 
@@ -85,7 +85,7 @@ def test_a_worker_that_crashes_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(subprocess, "run", crash)
     with pytest.raises(RuntimeError, match="a worker process ended with exit code 7"):
-        launch(tmp_path, [0, 3])
+        launch(tmp_path, 2)
     assert commands[0][-3:] == ["-m", "scpo.run.worker", str(tmp_path)]
     assert "--nproc_per_node=2" in commands[0]
 
@@ -97,3 +97,19 @@ def test_an_old_mistake_is_not_told_again(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(subprocess, "run", lambda command, **kwargs: subprocess.CompletedProcess(command, 1))
     with pytest.raises(RuntimeError, match="exit code 1"):
         launch(tmp_path, 2)
+
+
+@pytest.mark.parametrize(
+    ("devices", "cpu", "gpu"), [(1, 1, 1), (2, 2, 2), ([0, 1], 2, 2), ([3], 1, 1), ("auto", 1, 4), (-1, 1, 4)]
+)
+def test_how_many_processes_the_devices_ask_for(
+    monkeypatch: pytest.MonkeyPatch, devices: Any, cpu: int, gpu: int
+) -> None:
+    """All devices of this machine are one CPU, or its GPUs; here it is made to have four of them, or none."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for accelerator, count in (("cpu", cpu), ("mps", cpu), ("gpu", gpu), ("cuda", gpu), ("auto", gpu)):
+        assert process_count({"accelerator": accelerator, "devices": devices}) == count
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert process_count({"accelerator": "auto", "devices": devices}) == cpu

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +18,7 @@ from scpo.data.simulate.settings import Settings
 from scpo.data.simulate.world import make_world
 from scpo.errors import UserError
 from scpo.groups import canonical
-from scpo.io import read_json, sha256_file, write_json
+from scpo.io import read_json, replace_folder, sha256_file, write_json
 
 FILES = (
     *("prism/survey.jsonl", "prism/utterances.jsonl", "prism/conversations.jsonl", "goqa/global_opinions.csv"),
@@ -33,20 +30,14 @@ def build(out: Path, settings: Settings, progress: Callable[[str], None]) -> dic
     """See :func:`scpo.data.simulate.simulate`."""
     out = out.expanduser().resolve()
     check_output(out)
-    temporary: Path | None = None
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp"))
-        summary = write_world(temporary, settings, progress)
-        replace_folder(temporary, out)
+        with replace_folder(out) as folder:
+            summary = write_world(folder, settings, progress)
     except OSError as error:
         found = error.strerror or str(error)
         raise UserError(
             f"{out}: expected a folder that can be written, found: {found}; choose another --out"
         ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
     return {"out": str(out), **summary}
 
 
@@ -114,21 +105,3 @@ def check_output(out: Path) -> None:
     for name in found:
         if name != FILES[-1] and (not isinstance(recorded, dict) or recorded.get(name) != sha256_file(out / name)):
             raise UserError(f"{out}: expected an untouched earlier simulation, found {name} changed since; {advice}")
-
-
-def replace_folder(new: Path, out: Path) -> None:
-    """Move ``new`` to ``out``; an old ``out`` is put back if the move fails."""
-    umask = os.umask(0)
-    os.umask(umask)
-    new.chmod(0o777 & ~umask)  # mkdtemp makes private folders
-    if not out.exists():
-        os.rename(new, out)
-        return
-    old = new.with_name(f"{new.name}.old")
-    os.rename(out, old)
-    try:
-        os.rename(new, out)
-    except BaseException:
-        os.rename(old, out)
-        raise
-    shutil.rmtree(old)
