@@ -55,7 +55,13 @@ def build_table(runs: list[Run]) -> dict[str, Any]:
     data_keys = [k for k in keys if k.split(".")[0] in DATA_KEYS]
     for values, members in rows_of(runs, data_keys).items():
         where = dict.fromkeys(keys, "") | dict(zip(data_keys, values, strict=True))
-        rows.extend(_baseline(name, where, members, groups) for name in ("chance", "length", "reference"))
+        # Runs with other groups have other test pairs: each set of groups has baselines of its own.
+        sets: dict[tuple[str, ...], list[Run]] = {}
+        for run in members:
+            sets.setdefault(tuple(sorted(run.metrics["by_group"])), []).append(run)
+        for names, same in sets.items():
+            of = "" if len(sets) == 1 else ", ".join(names)
+            rows.extend(_baseline(name, where, same, groups) | {"of": of} for name in ("chance", "length", "reference"))
     return {
         "keys": keys,
         "groups": groups,
@@ -131,6 +137,10 @@ def _baseline(name: str, labels: dict[str, str], members: list[Run], groups: lis
     first = members[0]
     known = name == "reference" and published.same_experiment(first.config, list(first.metrics["by_group"]))
 
+    def with_it(runs: list[Run]) -> Run:
+        """One run of a seed stands for all; one that knows the baseline, if any does (`full` may run without a reference)."""
+        return max(runs, key=lambda run: run.metrics["baselines"].get(name) is not None)
+
     def read(cell: Mapping[str, Any]) -> float | None:
         value: float | None = cell.get("baselines", {}).get(name)
         return cell["reference"]["all"] if value is None and name == "reference" else value
@@ -143,7 +153,7 @@ def _baseline(name: str, labels: dict[str, str], members: list[Run], groups: lis
         "numbers": numbers,
         **_sizes(members),
         "published": published.GLOBAL_MODEL if known else None,
-        "by_group": {g: _group([runs[0] for runs in by_seed.values()], g, read) for g in groups},
+        "by_group": {g: _group([with_it(runs) for runs in by_seed.values()], g, read) for g in groups},
     }
 
 
@@ -235,6 +245,7 @@ def _labels(row: Mapping[str, Any], keys: list[str]) -> list[str]:
         return [row["label"][k] or NONE for k in keys] or ["all runs"]
     name = {"length": "longer response"}.get(row["baseline"], row["baseline"])
     first = f", {row['label'][keys[0]]}" if keys and row["label"][keys[0]] else ""
+    first += f" ({row['of']})" if row["of"] else ""
     return [f"baseline: {name}{first}", *(row["label"][k] or NONE for k in keys[1:])]
 
 

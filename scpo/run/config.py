@@ -13,7 +13,12 @@ from scpo.io import sha256_json
 Config = dict[str, Any]
 
 NOT_HASHED = ("run_dir", "cache_dir", "fail_fast", "logger")
-NOT_HASHED_INSIDE = (("batch", "workers"), ("trainer", "log_every_n_steps"), ("trainer", "threads"))
+NOT_HASHED_INSIDE = (
+    ("batch", "workers"),
+    ("model", "threads"),
+    ("trainer", "log_every_n_steps"),
+    ("trainer", "threads"),
+)
 """Keys that change where a run is written, how fast, or how a sweep ends, but no number."""
 
 ACCELERATORS = ("cpu", "gpu", "mps", "auto", "cuda")
@@ -51,8 +56,6 @@ def _finite(value: Any) -> Any:
 
 def check_train_config(config: Config) -> None:
     """Raise one UserError that names every wrong value of a training config."""
-    from lightning.pytorch.strategies import StrategyRegistry
-
     from scpo.balance import METHODS
     from scpo.data.encode import OVERLONG, check_template
     from scpo.lit import MONITORS
@@ -91,7 +94,7 @@ def check_train_config(config: Config) -> None:
         check.add("trainer.max_steps and trainer.max_epochs: expected a cap in one of them, found -1 in both")
     check.bounds("trainer.gradient_clip_val", trainer["gradient_clip_val"], 0, None)
     check.one_of("trainer.accelerator", trainer["accelerator"], ACCELERATORS)
-    check.one_of("trainer.strategy", trainer["strategy"], ("auto", *StrategyRegistry.available_strategies()))
+    check.one_of("trainer.strategy", trainer["strategy"], known_strategies())
     _check_devices(trainer["devices"], check)
     if str(trainer["precision"]).startswith("16"):
         check.add(
@@ -118,8 +121,18 @@ def check_train_config(config: Config) -> None:
     check.raise_all()
 
 
+def known_strategies() -> list[str]:
+    """Lightning's strategies that work in processes started by torch's launcher: all but those that start their own."""
+    from lightning.pytorch.strategies import StrategyRegistry
+
+    starts_own = ("spawn", "fork", "notebook")
+    return ["auto", *(n for n in StrategyRegistry.available_strategies() if not any(word in n for word in starts_own))]
+
+
 def _check_devices(devices: Any, check: _Checks) -> None:
     several = devices if isinstance(devices, list) and devices else [devices]
+    if len(set(map(str, several))) < len(several):
+        check.add(f"trainer.devices: expected each device once, found {devices!r}")
     whole = all(isinstance(d, int) and not isinstance(d, bool) and d >= 0 for d in several)
     if devices not in ("auto", -1) and (not whole or devices == 0):
         check.add(
@@ -156,6 +169,9 @@ def check_accelerator(trainer: Config) -> None:
     if not there.get(kind, True):
         found = ", ".join(["cpu", *(["cuda"] if cuda else []), *(["mps"] if mps else [])])
         raise UserError(f"trainer.accelerator={kind}: none on this machine, which has: {found}; choose trainer=cpu")
+    devices = trainer["devices"]
+    if (kind == "cpu" or not (cuda or mps)) and (isinstance(devices, list) or devices == -1):
+        raise UserError(f"trainer.devices: expected a number of processes on a CPU, found {devices!r}")
 
 
 def _check_shared(config: Config, check: _Checks) -> None:

@@ -53,6 +53,7 @@ def evaluate(config: Config, given: set[str], command: str) -> tuple[Path, dict[
             f"{run_dir}: expected a finished run, found one that is {status.get('state')}: {status.get('error')}"
         )
     trained = _found_from(trained, Path(str(status.get("cwd") or ".")))
+    own_gap = config["data"]["min_gap"]
     config = _with_settings_of(config, trained, given)
     # The run's own settings stand in it now, from a file that somebody may have edited.
     check_evaluate_config(config)
@@ -60,10 +61,12 @@ def evaluate(config: Config, given: set[str], command: str) -> tuple[Path, dict[
     if not any(key.split(".")[0] in anew or key == "evaluation.split" for key in given):
         return _measure_again(config, run_dir, command)
     data_hash = str(read_manifest(Path(config["data"]["dir"]))["content_hash"])
-    if data_hash != status["inputs"]["data"] and not any(key.split(".")[0] == "split" for key in given):
-        # Other data come with their own split; the run's method would be drawn anew over them.
-        config["split"] = {**config["split"], "method": "prepared"}
-    return _score_and_measure(config, run_dir / "model", run_dir, command, trained)
+    if data_hash != status["inputs"]["data"]:
+        # Other data have scores on a scale of their own, and their own split: the run's would be drawn anew over them.
+        config["data"] = {**config["data"], "min_gap": own_gap}
+        if not any(key.split(".")[0] == "split" for key in given):
+            config["split"] = {**config["split"], "method": "prepared"}
+    return _score_and_measure(config, run_dir / "model", run_dir, command)
 
 
 def _found_from(trained: Config, cwd: Path) -> Config:
@@ -89,9 +92,6 @@ def _with_settings_of(config: Config, trained: Config, given: set[str]) -> Confi
             **{k: trained[section][k] for k in config[section] if k in trained[section]},
             **kept,
         }
-    if "data" in given or "data.dir" in given:
-        # Other data have scores on a scale of their own.
-        merged["data"] = config["data"]
     start = trained["model"]["name_or_path"]
     named = "reference.name_or_path" in given
     if merged["reference"]["name_or_path"] is None and not named and start is not None and _has_head(trained):
@@ -135,13 +135,11 @@ def _measure_again(config: Config, run_dir: Path, command: str) -> tuple[Path, d
     return out, metrics
 
 
-def _score_and_measure(
-    config: Config, model: Path, run_dir: Path | None, command: str, trained: Config | None = None
-) -> tuple[Path, dict[str, Any]]:
+def _score_and_measure(config: Config, model: Path, run_dir: Path | None, command: str) -> tuple[Path, dict[str, Any]]:
     """Score the chosen split of the data with a run's models or with one reward model, then measure."""
     data = load_data(config, need_train=False)
-    if trained is not None:
-        _leave_out_trained(data, config, trained)
+    if run_dir is not None:
+        _leave_out_trained(data, config, model)
     steering = conditioning.read_steering(model) if run_dir is not None else None
     mode = steering["mode"] if steering is not None else "none"
     if steering is not None and mode != "none":
@@ -224,25 +222,24 @@ def _score(config: Config, data: RunData, folders: dict[str, Path], steering: di
             )
         )
     result = pd.concat(scored, ignore_index=True)
-    return result[result["reward"].notna()].reset_index(drop=True)
+    lost = result["reward"].isna()
+    if lost.any():
+        counts = ", ".join(f"{g} {n}" for g, n in result.loc[lost, "group"].value_counts().items())
+        data.notes.append(f"Candidates over {options.max_length} tokens, left out (model.overlong=drop): {counts}.")
+    return result[~lost].reset_index(drop=True)
 
 
-def _leave_out_trained(data: RunData, config: Config, trained: Config) -> None:
-    """Take out the rows of clusters that the run was trained on, where its data are still there to tell; note how many.
-
-    The same people may stand in another preparation of the same corpus, in another split of it, or in all its splits.
-    """
-    if not Path(trained["data"]["dir"]).is_dir():
+def _leave_out_trained(data: RunData, config: Config, model: Path) -> None:
+    """Take out the rows of clusters that the run was trained on, whatever preparation or split of the corpus they stand in."""
+    seen = conditioning.trained_rows(model, data.frame)
+    if seen is None:
         data.notes.append(
-            "The run's own data are gone, so it was not checked whether it was trained on any of these rows."
+            "The run does not tell its training clusters, so it was not checked whether they are among these."
         )
         return
-    before = load_data({**trained, "evaluation": config["evaluation"]})
-    rows = before.frame[before.frame["split"] == "train"]
-    unit = "comparison_id" if trained["split"]["method"] == "row" else "cluster_id"
-    seen = set(zip(rows["dataset"], rows[unit], strict=True))
-    keys = zip(data.frame["dataset"], data.frame[unit], strict=True)
-    data.drop(np.array([key in seen for key in keys], dtype=bool), "that the run was trained on, left out")
+    split = config["evaluation"]["split"]
+    measured = np.ones(len(seen), dtype=bool) if split == "all" else (data.frame["split"] == split).to_numpy()
+    data.drop(seen, "that the run was trained on, left out", noted=seen & measured)
     check_groups(data, config, need_train=False)
 
 

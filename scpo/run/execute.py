@@ -84,6 +84,9 @@ def finish(config: Config, inputs: Inputs, folder: RunFolder) -> dict[str, Any]:
         known = pd.Series(inputs.rewards, index=data.frame["candidate_id"])
         frame["reference_reward"] = known.loc[frame["candidate_id"]].to_numpy(dtype=np.float32)
     conditioning.write_steering(run_dir / "model", config, data.groups, config["conditioning"]["name"])
+    unit = "comparison_id" if config["split"]["method"] == "row" else "cluster_id"
+    rows = data.frame[data.frame["split"] == "train"]
+    conditioning.write_trained_on(run_dir / "model", unit, zip(rows["dataset"], rows[unit], strict=True))
     train = {key: sum(r[key] for r in results.values()) for key in ("pairs", "candidates_encoded", "seconds")}
     notes = [*data.notes, *training_notes(results)]
     if config["conditioning"]["name"] == "separate" and config["balance"]["name"] != "none":

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scpo.data.manifest import read_manifest
+from scpo.data.manifest import check_content, read_manifest
 from scpo.data.pairs import Pairs, make_pairs
 from scpo.data.schema import read_comparisons
 from scpo.data.split import assign_split, check_split
 from scpo.errors import UserError, did_you_mean
-from scpo.groups import resolve
+from scpo.groups import check_names, resolve
 from scpo.model.files import resolve_model, reward_head
 from scpo.run.config import Config
 
@@ -47,11 +47,14 @@ class RunData:
         self.comparison = pd.factorize(self.frame["comparison_id"])[0].astype(np.int64)
         self.groups = groups
 
-    def drop(self, rows: npt.NDArray[np.bool_], why: str) -> None:
-        """Take rows out and note, per group, how many and why."""
+    def drop(self, rows: npt.NDArray[np.bool_], why: str, noted: npt.NDArray[np.bool_] | None = None) -> None:
+        """Take rows out and note, per group, how many (of those in `noted`, if given) and why."""
         if rows.any():
-            counts = self.frame.loc[rows, "group"].value_counts()
-            self.notes.append(f"Candidates {why}: " + ", ".join(f"{g} {counts.get(g, 0)}" for g in self.groups) + ".")
+            noted = rows if noted is None else noted
+            counts = self.frame.loc[noted, "group"].value_counts()
+            if noted.any():
+                each = ", ".join(f"{g} {counts.get(g, 0)}" for g in self.groups)
+                self.notes.append(f"Candidates {why}: {each}.")
             self.frame = self.frame[~rows]
             self.restrict(self.groups)
 
@@ -94,6 +97,7 @@ def load_data(config: Config, *, need_train: bool = True) -> RunData:
     if not folder.exists() and wanted:
         make_simulated(folder, wanted)
     frame, manifest = read_comparisons(folder), read_manifest(folder)
+    check_content(frame, manifest, str(folder))
     made = manifest["extra"].get("simulate")
     if wanted and made and made != wanted:
         raise UserError(
@@ -103,6 +107,7 @@ def load_data(config: Config, *, need_train: bool = True) -> RunData:
     attribute = config["groups"]["attribute"]
     if attribute is not None:
         frame = regroup(frame, attribute, notes)
+        check_names(frame["group"].unique(), f"groups.attribute={attribute}")
     split = config["split"]
     if split["method"] != "prepared":
         frame["split"] = assign_split(

@@ -77,7 +77,9 @@ def prepare_inputs(config: Config, data: RunData, start: Path, rewards: FloatArr
     pairs = data.pairs("train", config["data"]["min_gap"])
     # Two equal texts have a gradient of zero; they would only dilute what follows.
     text = pd.factorize(data.frame["response"])[0]
-    pairs = pairs[text[pairs.chosen] != text[pairs.rejected]]
+    equal = text[pairs.chosen] == text[pairs.rejected]
+    left_out = np.bincount(data.group_code[pairs.chosen[equal]], minlength=len(data.groups))
+    pairs = pairs[~equal]
     group = data.group_code[pairs.chosen]
     # Only `full` runs without rewards, and it does not look at them.
     known: Any = rewards if rewards is not None else np.zeros(len(data.frame), dtype=np.float32)
@@ -90,6 +92,7 @@ def prepare_inputs(config: Config, data: RunData, start: Path, rewards: FloatArr
     counts = {
         name: {
             "training pairs": int(before[g]),
+            "equal texts left out": int(left_out[g]),
             "kept": int(after[g]),
             "kept share": float(after[g] / before[g]) if before[g] else 0.0,
             "mean W of kept": float(chosen.weight[chosen.keep & (group == g)].mean()) if after[g] else None,

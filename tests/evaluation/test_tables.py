@@ -159,6 +159,32 @@ def test_rows_are_told_apart_by_what_varies_but_not_by_seeds_and_places(tmp_path
     assert sorted(len(r["seeds"]) for r in rows) == [1, 1, 2]
 
 
+def test_runs_of_other_groups_have_baselines_of_their_own(tmp_path: Path) -> None:
+    """A global run on two groups beside a run on two others: neither baseline stands for both test sets."""
+    make_run(tmp_path, "global", metrics_of(30, ("United States", "United Kingdom")), selection__name="full")
+    make_run(tmp_path, "ours", metrics_of(20, ("Chile", "Mexico")))
+    built = build_table(collect(tmp_path).runs)
+    baselines = [row for row in built["rows"] if row["baseline"] == "reference"]
+    assert [row["of"] for row in baselines] == ["United Kingdom, United States", "Chile, Mexico"]
+    for row, own, other in ((baselines[0], "United States", "Chile"), (baselines[1], "Chile", "United States")):
+        assert row["by_group"][own]["mean"] == 0.5
+        assert row["by_group"][other]["mean"] is None
+        assert row["n_pairs"] == [80, 80]
+    assert "baseline: reference (Chile, Mexico)" in render(built, "markdown")
+
+
+def test_a_run_without_a_reference_does_not_hide_that_of_the_others(tmp_path: Path) -> None:
+    bare = metrics_of(30)
+    bare["baselines"]["reference"] = None
+    for cell in bare["by_group"].values():
+        cell["reference"] = dict.fromkeys(cell["reference"])
+        cell["baselines"]["reference"] = None
+    make_run(tmp_path, "a", bare, selection__name="full")
+    make_run(tmp_path, "b", metrics_of(20))
+    (row,) = [row for row in build_table(collect(tmp_path).runs)["rows"] if row["baseline"] == "reference"]
+    assert row["by_group"]["Chile"]["mean"] == 0.5
+
+
 def test_published_rows_stand_only_beside_the_same_experiment() -> None:
     base = {**ROW, "data.name": "prism", "selection.name": "scpo", "selection.tau": 0.7, "selection.beta": 1.1}
     groups = list(PRISM7)

@@ -7,12 +7,20 @@ import math
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from world import compose
 
 from scpo.errors import UserError
-from scpo.run.config import NOT_HASHED, check_evaluate_config, check_train_config, config_hash, number
+from scpo.run.config import (
+    NOT_HASHED,
+    check_accelerator,
+    check_evaluate_config,
+    check_train_config,
+    config_hash,
+    number,
+)
 
 BAD = [
     ("selection.name", "foo"),
@@ -69,6 +77,8 @@ BAD = [
     ("trainer.devices", True),
     ("trainer.devices", None),
     ("trainer.devices", "all"),
+    ("trainer.devices", [0, 0]),
+    ("trainer.strategy", "ddp_spawn"),
     ("trainer.val_check_interval", 0),
     ("trainer.threads", 0),
     ("trainer.log_every_n_steps", 0),
@@ -178,7 +188,15 @@ def test_hash_is_of_what_decides_the_numbers(default: dict[str, Any]) -> None:
     assert config_hash(dict(reversed(default.items()))) == config_hash(default)
     without = {key for key in leaves(default) if config_hash(changed(default, key, "other")) == config_hash(default)}
     assert without == {
-        *("run_dir", "cache_dir", "fail_fast", "batch.workers", "trainer.threads", "trainer.log_every_n_steps"),
+        *(
+            "run_dir",
+            "cache_dir",
+            "fail_fast",
+            "batch.workers",
+            "model.threads",
+            "trainer.threads",
+            "trainer.log_every_n_steps",
+        ),
         *(key for key in leaves(default) if key.startswith("logger.")),
     }
     before = copy.deepcopy(default)
@@ -202,3 +220,16 @@ def test_number_takes_numbers_only(value: Any) -> None:
     with pytest.raises(UserError, match="x: expected a number"):
         number("x", value)
     assert number("x", 1) == 1.0
+
+
+@pytest.mark.parametrize(("accelerator", "devices"), [("cpu", [0]), ("cpu", -1)])
+def test_a_cpu_has_processes_and_no_numbered_devices(accelerator: str, devices: Any) -> None:
+    with pytest.raises(UserError, match="expected a number of processes on a CPU"):
+        check_accelerator({"accelerator": accelerator, "devices": devices})
+    check_accelerator({"accelerator": accelerator, "devices": 2})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_an_accelerator_that_is_not_there_is_named() -> None:
+    with pytest.raises(UserError, match=r"trainer.accelerator=cuda: none on this machine"):
+        check_accelerator({"accelerator": "cuda", "devices": 1})

@@ -119,13 +119,33 @@ def test_the_same_corpus_prepared_again_elsewhere(world: World, run: Path, train
     assert set(note(metrics)) == set(GROUPS)
 
 
-def test_without_the_runs_own_data_it_is_said_that_nothing_was_checked(world: World, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(world.data, data, ignore=shutil.ignore_patterns("reference"))
-    execute(world.config(f"data.dir={data}", "groups.names=[Chile]", "selection=full"), tmp_path / "run", "")
-    shutil.rmtree(data)
-    _, metrics, _ = measured(f"run={tmp_path / 'run'}", f"data.dir={world.data}", QUICK, f"run_dir={tmp_path / 'out'}")
-    assert any(n.startswith("The run's own data are gone, so it was not checked") for n in metrics["notes"])
+def test_trained_rows_are_known_when_the_runs_own_data_are_gone_or_prepared_anew(
+    world: World, run: Path, trained: set[str], tmp_path: Path
+) -> None:
+    """What was trained on stands in the run, so a new table at the old path, or none, hides nothing."""
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    config = (copy / "config.yaml").read_text().replace(str(world.data), str(tmp_path / "gone"))
+    (copy / "config.yaml").write_text(config)
+    finish(read_prism(world.raw / "prism"), tmp_path / "gone", seed=3)
+    found, metrics, _ = measured(
+        f"run={copy}",
+        f"data.dir={tmp_path / 'gone'}",
+        "evaluation.min_clusters=20",
+        QUICK,
+        f"run_dir={tmp_path / 'out'}",
+    )
+    assert len(found)
+    assert not set(found["cluster_id"]) & trained
+    assert note(metrics)
+
+
+def test_a_model_that_does_not_tell_its_training_rows_is_noted(world: World, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "model" / "steering" / "trained_on.json").unlink()
+    _, metrics, _ = measured(f"run={copy}", f"data.dir={world.data}", QUICK, f"run_dir={tmp_path / 'out'}")
+    assert any(n.startswith("The run does not tell its training clusters") for n in metrics["notes"])
 
 
 def test_the_gap_of_the_training_corpus_is_not_that_of_other_data(world: World, run: Path, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 from world import World, compose
 
+from scpo.data.manifest import content_hash
 from scpo.data.schema import read_comparisons
 from scpo.errors import UserError
+from scpo.io import read_json, write_json
 from scpo.run.inputs import build_start, load_data, make_simulated, named_start, reference_folder
 
 
@@ -81,13 +83,27 @@ def test_a_group_without_test_pairs_is_named(world: World, tmp_path: Path) -> No
 
 
 def rewrite(frame: pd.DataFrame, folder: Path) -> None:
-    """The table again, in the schema of the one that lies there."""
+    """The table again, in the schema of the one that lies there, and its hash in the manifest."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = folder / "comparisons.parquet"
     table = pa.Table.from_pandas(frame, schema=pq.read_schema(path).remove_metadata(), preserve_index=False)
     pq.write_table(table, path)
+    manifest = read_json(folder / "manifest.json")
+    write_json(folder / "manifest.json", {**manifest, "content_hash": content_hash(read_comparisons(folder))})
+
+
+def test_a_table_that_was_changed_after_prepare_is_refused(world: World, tmp_path: Path) -> None:
+    folder = copy_of(world, tmp_path / "data")
+    before = read_json(folder / "manifest.json")
+    frame = pd.read_parquet(folder / "comparisons.parquet")
+    frame.loc[0, "response"] = "another text"
+    rewrite(frame, folder)
+    assert load_data(compose(f"data.dir={folder}", "groups.names=[Chile]"))
+    write_json(folder / "manifest.json", before)
+    with pytest.raises(UserError, match="changed since 'scpo prepare' wrote it"):
+        load_data(compose(f"data.dir={folder}", "groups.names=[Chile]"))
 
 
 def test_all_groups_are_those_with_enough_data_and_the_others_are_told(world: World) -> None:
