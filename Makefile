@@ -20,8 +20,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
+# Finished steps are kept, so that a second call goes on where a first one was stopped; make clean starts anew.
 demo: env
-	rm -rf $(DEMO)
 	$(SCPO) simulate --out $(DEMO)/raw --annotators 1500
 	$(SCPO) prepare prism --raw $(DEMO)/raw/prism --out $(DEMO)/data > $(DEMO)/prepare.txt
 	$(SCPO) train experiment=global data.dir=$(DEMO)/data run_dir=$(DEMO)/global

@@ -5,24 +5,17 @@ A run has one or more parts; a part is one model. `separate` trains a part per g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from scpo.errors import UserError, did_you_mean
 from scpo.groups import slug
-from scpo.io import read_json, sha256_json, write_json
-
-if TYPE_CHECKING:
-    import pandas as pd
+from scpo.io import read_json, write_json
 
 MODES = ("separate", "none", "prefix")
 STEERING = Path("steering") / "steering.json"
-TRAINED_ON = Path("steering") / "trained_on.json"
 
 
 @dataclass(frozen=True)
@@ -101,33 +94,6 @@ def read_steering(model: Path) -> dict[str, Any] | None:
     if not all(isinstance(f, str) and (f == "." or (f != ".." and Path(f).name == f)) for f in folders):
         raise UserError(f"{path}: expected a steering file with groups as a map from group to a folder beside it")
     return found
-
-
-def write_trained_on(model: Path, unit: str, keys: Iterable[tuple[str, str]]) -> None:
-    """Write ``model/steering/trained_on.json``: hashes of what the model was trained on, so that no evaluation counts it.
-
-    Args:
-        model: the model folder of a run.
-        unit: the column that splits: cluster_id, or comparison_id where single comparisons were split.
-        keys: (dataset, id) of every trained unit.
-    """
-    write_json(
-        model / TRAINED_ON, {"schema": 1, "unit": unit, "keys": sorted({sha256_json(list(k))[:16] for k in keys})}
-    )
-
-
-def trained_rows(model: Path, frame: pd.DataFrame) -> npt.NDArray[np.bool_] | None:
-    """(n_rows,) True for rows of a comparisons table that the model was trained on; None where the model does not tell."""
-    path = Path(model) / TRAINED_ON
-    if not path.is_file():
-        return None
-    found = read_json(path)
-    if not isinstance(found, dict) or found.get("unit") not in ("cluster_id", "comparison_id"):
-        raise UserError(f"{path}: expected the list of trained clusters, found another document")
-    seen, unit = set(found.get("keys") or []), found["unit"]
-    pairs = list(zip(frame["dataset"], frame[unit], strict=True))
-    known = {pair: sha256_json(list(pair))[:16] in seen for pair in set(pairs)}
-    return np.array([known[pair] for pair in pairs], dtype=bool)
 
 
 def folder_of(model: Path, steering: dict[str, Any] | None, group: str | None) -> Path:

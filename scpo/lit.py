@@ -1,7 +1,8 @@
 """The LightningModule: a reward model, a weighted pairwise loss, one optimiser step per batch of token-bounded chunks.
 
 Optimisation is manual because a batch is one optimiser step whose chunks are run and freed one after another: the memory bound
-(`batch.tokens`) and the pairs of a step (`batch.pairs`) are set apart, and no loss depends on how a step was cut.
+(`batch.tokens`) and the pairs of a step (`batch.pairs`) are set apart, and how a step was cut changes nothing but the draws
+of dropout.
 """
 
 from __future__ import annotations

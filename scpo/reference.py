@@ -105,7 +105,7 @@ def _locked(path: Path) -> Iterator[None]:
     lock = FileLock(f"{path}.lock")
     try:
         lock.acquire()
-    except (OSError, NotImplementedError) as error:
+    except (OSError, NotImplementedError) as error:  # filelock raises the latter on file systems without locks
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{path}.lock: the cache of reference rewards cannot be locked ({reason})") from error
     try:

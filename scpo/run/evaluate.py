@@ -18,14 +18,15 @@ from scpo.evaluation.predictions import read_predictions
 from scpo.io import read_json, sha256_file
 from scpo.model.files import model_fingerprint, resolve_model, reward_head
 from scpo.model.reward import ModelOptions, load_model
-from scpo.model.score import score_texts
+from scpo.model.trained import trained_rows
 from scpo.run.config import Config, check_evaluate_config, config_hash
 from scpo.run.folder import RunFolder, default_run_dir
 from scpo.run.inputs import RunData, check_groups, check_reference, load_data
 from scpo.run.launch import read_config
 from scpo.run.measure import measure
+from scpo.run.predict import count_notes, predict, with_reference
 from scpo.run.progress import Progress
-from scpo.run.rewards import pick_device, score_reference, set_threads, tell
+from scpo.run.rewards import score_reference, set_threads, tell
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,12 @@ def _with_settings_of(config: Config, trained: Config, given: set[str]) -> Confi
 def _has_head(trained: Config) -> bool:
     """True where the run's starting model holds a trained reward head, and so was the run's reference too."""
     model = trained["model"]
-    return reward_head(resolve_model(model["name_or_path"], allow_pickle=model["allow_pickle"]))
+    try:
+        return reward_head(resolve_model(model["name_or_path"], allow_pickle=model["allow_pickle"]))
+    except UserError as error:
+        raise UserError(
+            f"the run's starting and reference model: {error}; give reference.name_or_path=PATH, or null to do without"
+        ) from error
 
 
 def _measure_again(config: Config, run_dir: Path, command: str) -> tuple[Path, dict[str, Any]]:
@@ -138,8 +144,6 @@ def _measure_again(config: Config, run_dir: Path, command: str) -> tuple[Path, d
 def _score_and_measure(config: Config, model: Path, run_dir: Path | None, command: str) -> tuple[Path, dict[str, Any]]:
     """Score the chosen split of the data with a run's models or with one reward model, then measure."""
     data = load_data(config, need_train=False)
-    if run_dir is not None:
-        _leave_out_trained(data, config, model)
     steering = conditioning.read_steering(model) if run_dir is not None else None
     mode = steering["mode"] if steering is not None else "none"
     if steering is not None and mode != "none":
@@ -154,6 +158,7 @@ def _score_and_measure(config: Config, model: Path, run_dir: Path | None, comman
             raise UserError(
                 f"{served}: expected a model folder of the run, found no config.json in it; train the run again"
             )
+    _leave_out_trained(data, config, folders, run_dir is not None)
     out = _out(config, run_dir)
     folder = RunFolder(out, config)
     inputs = {
@@ -166,16 +171,13 @@ def _score_and_measure(config: Config, model: Path, run_dir: Path | None, comman
         return out, dict(read_json(out / "metrics.json"))
     with folder.open(inputs, command):
         rewards = score_reference(config, data, reference)
-        frame = _score(config, data, folders, steering)
-        if rewards is not None:
-            known = pd.Series(rewards, index=data.frame["candidate_id"])
-            frame["reference_reward"] = known.loc[frame["candidate_id"]].to_numpy(dtype=np.float32)
+        frame = with_reference(_score(config, data, folders, steering), data, rewards)
         metrics = measure(
             config,
             frame,
             folder,
             groups=data.groups,
-            losses=read_manifest(Path(config["data"]["dir"]))["counts"],
+            losses=data.manifest["counts"],
             notes=data.notes,
         )
     return out, metrics
@@ -194,53 +196,44 @@ def _score(config: Config, data: RunData, folders: dict[str, Path], steering: di
     )
     if steering is not None:
         options = replace(options, template=steering["template"])
-    split = config["evaluation"]["split"]
-    frame = data.frame if split == "all" else data.frame[data.frame["split"] == split]
-    scored = []
+    tables, several = [], []
     for folder in dict.fromkeys(folders.values()):
-        rows = frame[frame["group"].isin([g for g in data.groups if folders[g] == folder])]
         model, notes = load_model(folder, options, require_head=True)
         tell(notes)
-        model.to(pick_device(config))
-        groups = list(rows["group"])
-        rewards = score_texts(
-            model,
-            list(rows["prompt"]),
-            list(rows["response"]),
-            list(rows["history"]),
-            conditioning.named_groups(mode, groups),
-            batch_tokens=config["batch"]["tokens"],
-            progress=Progress(f"scoring with {folder.name}", sys.stderr),
-        )
-        told: Any = [conditioning.conditioned_on(mode, g) for g in groups]
-        scored.append(
-            rows.assign(
-                reward=rewards,
-                reference_reward=np.float32(np.nan),
-                conditioned_on=told,
-                response_length=rows["response"].str.len().astype("int64"),
+        served = [g for g in data.groups if folders[g] == folder]
+        table, counts = predict(config, data, model, served, mode, Progress(f"scoring with {folder.name}", sys.stderr))
+        tables.append(table)
+        several.append(counts)
+    data.notes += count_notes("Test", several)
+    return pd.concat(tables, ignore_index=True)
+
+
+def _leave_out_trained(data: RunData, config: Config, folders: dict[str, Path], is_run: bool) -> None:
+    """Take out the rows of clusters that a model was trained on, in whatever preparation or split they stand.
+
+    Args:
+        data: the comparisons; changed in place, with a note of what was left out of the evaluated split.
+        config: the evaluation's.
+        folders: the model folder of each group.
+        is_run: the models are a run's, which should tell what they were trained on; other models need not.
+    """
+    seen = np.zeros(len(data.frame), dtype=bool)
+    for folder in sorted(set(folders.values())):
+        trained = trained_rows(folder, data.frame)
+        if trained is not None:
+            # A cluster is held out of a whole run: what one group's model has seen, another's is not measured on either.
+            seen |= trained
+        elif is_run:
+            data.notes.append(
+                f"{folder.name} does not tell what it was trained on, so its rows were not checked for it."
             )
-        )
-    result = pd.concat(scored, ignore_index=True)
-    lost = result["reward"].isna()
-    if lost.any():
-        counts = ", ".join(f"{g} {n}" for g, n in result.loc[lost, "group"].value_counts().items())
-        data.notes.append(f"Candidates over {options.max_length} tokens, left out (model.overlong=drop): {counts}.")
-    return result[~lost].reset_index(drop=True)
-
-
-def _leave_out_trained(data: RunData, config: Config, model: Path) -> None:
-    """Take out the rows of clusters that the run was trained on, whatever preparation or split of the corpus they stand in."""
-    seen = conditioning.trained_rows(model, data.frame)
-    if seen is None:
-        data.notes.append(
-            "The run does not tell its training clusters, so it was not checked whether they are among these."
-        )
-        return
     split = config["evaluation"]["split"]
     measured = np.ones(len(seen), dtype=bool) if split == "all" else (data.frame["split"] == split).to_numpy()
-    data.drop(seen, "that the run was trained on, left out", noted=seen & measured)
-    check_groups(data, config, need_train=False)
+    data.drop(seen, "that the model was trained on, left out", noted=seen & measured)
+    try:
+        check_groups(data, config, need_train=False)
+    except UserError as error:
+        raise UserError(f"{error} (rows that the model was trained on are left out)") from error
 
 
 def _restrict_to_known(data: RunData, known: list[str], config: Config) -> None:

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from scpo import conditioning, selection
@@ -21,6 +20,7 @@ from scpo.run.inputs import build_start, load_data, named_start, reference_folde
 from scpo.run.launch import launch, process_count
 from scpo.run.measure import measure
 from scpo.run.parts import Inputs, drop_overlong, prepare_inputs, train_parts
+from scpo.run.predict import count_notes, with_reference
 from scpo.run.rewards import score_reference, set_threads
 
 log = logging.getLogger(__name__)
@@ -80,13 +80,8 @@ def finish(config: Config, inputs: Inputs, folder: RunFolder) -> dict[str, Any]:
     parts = conditioning.parts(config["conditioning"]["name"], data.groups)
     results = {part.name: read_json(folder.work / f"{part.name}.json") for part in parts}
     frame = pd.concat([read_predictions(folder.work / f"{part.name}.parquet") for part in parts], ignore_index=True)
-    if inputs.rewards is not None:
-        known = pd.Series(inputs.rewards, index=data.frame["candidate_id"])
-        frame["reference_reward"] = known.loc[frame["candidate_id"]].to_numpy(dtype=np.float32)
+    frame = with_reference(frame, data, inputs.rewards)
     conditioning.write_steering(run_dir / "model", config, data.groups, config["conditioning"]["name"])
-    unit = "comparison_id" if config["split"]["method"] == "row" else "cluster_id"
-    rows = data.frame[data.frame["split"] == "train"]
-    conditioning.write_trained_on(run_dir / "model", unit, zip(rows["dataset"], rows[unit], strict=True))
     train = {key: sum(r[key] for r in results.values()) for key in ("pairs", "candidates_encoded", "seconds")}
     notes = [*data.notes, *training_notes(results)]
     if config["conditioning"]["name"] == "separate" and config["balance"]["name"] != "none":
@@ -119,9 +114,6 @@ def training_notes(results: dict[str, dict[str, Any]]) -> list[str]:
     best = {name: r["best_step"] for name, r in results.items() if r["best_step"] is not None}
     if best:
         notes.append("Weights of the best validation step: " + ", ".join(f"{n} {s}" for n, s in best.items()) + ".")
-    for which in ("training", "test"):
-        for reason in sorted({reason for r in results.values() for reason in r[which]}):
-            lost = {group: n for r in results.values() for group, n in r[which].get(reason, {}).items()}
-            if lost:
-                notes.append(f"{which.capitalize()}, {reason}: " + ", ".join(f"{g} {n}" for g, n in lost.items()) + ".")
+    for which in ("Training", "Validation", "Test"):
+        notes += count_notes(which, [r["counts"][which] for r in results.values()])
     return notes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import zlib
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,13 @@ from scpo.evaluation.predictions import write_predictions
 from scpo.io import write_json
 from scpo.model.head import head_hash
 from scpo.model.reward import ModelOptions, RewardModel, load_model, load_tokenizer
-from scpo.model.score import score_encoded
+from scpo.model.trained import write_trained_on
 from scpo.run.config import Config
 from scpo.run.fit import fit_part
 from scpo.run.folder import is_main_process
 from scpo.run.inputs import RunData, check_groups
-from scpo.run.rewards import FloatArray, pick_device, tell
-
-Counts = dict[str, dict[str, int]]
-"""What happened to texts: reason, then number per group."""
+from scpo.run.predict import Counts, count_by, predict
+from scpo.run.rewards import FloatArray, tell
 
 
 @dataclass
@@ -152,19 +149,23 @@ def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: 
         )
     val_pairs = data.pairs("val", config["data"]["min_gap"])
     val_pairs = val_pairs[in_part[val_pairs.chosen]]
-    val = pair_set(config, data, model, val_pairs, np.ones(len(val_pairs)))[0] if len(val_pairs) else None
+    val, val_counts = pair_set(config, data, model, val_pairs, np.ones(len(val_pairs)))
     if is_main_process():
         sample = model.formatter.show(train.encoded.text(int(train.pairs.chosen[0])).tolist())[:400]
         head = head_hash(model.classifier)
         tell([f"{part.name}: {len(train.pairs)} training pairs; head {head}; one input: {sample}"])
-    result = fit_part(config, model, data.groups, train, val, run_dir, part.name)
-    frame, cut = score_split(config, data, model, part)
+    result = fit_part(config, model, data.groups, train, val if len(val.pairs) else None, run_dir, part.name)
+    mode = config["conditioning"]["name"]
+    frame, test_counts = predict(config, data, model, part.groups, mode)
     if is_main_process():
-        model.save(run_dir / "model" / part.folder)
+        folder = run_dir / "model" / part.folder
+        model.save(folder)
         if part.folder != ".":
-            conditioning.write_steering(run_dir / "model" / part.folder, config, part.groups, "none")
+            conditioning.write_steering(folder, config, part.groups, "none")
+        unit = "comparison_id" if config["split"]["method"] == "row" else "cluster_id"
+        write_trained_on(folder, unit, data.frame[in_part & (data.frame["split"] == "train")])
         write_predictions(frame, run_dir / "work" / f"{part.name}.parquet")
-        write_json(done, {**result, "training": counts, "test": cut})
+        write_json(done, {**result, "counts": {"Training": counts, "Validation": val_counts, "Test": test_counts}})
 
 
 def pair_set(
@@ -199,37 +200,3 @@ def pair_set(
         ),
         counts,
     )
-
-
-def count_by(groups: list[str], flags: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """How many flags are set in each group; groups with none are left out."""
-    return dict(Counter(group for group, flag in zip(groups, flags, strict=True) if flag))
-
-
-def score_split(config: Config, data: RunData, model: RewardModel, part: Part) -> tuple[pd.DataFrame, Counts]:
-    """The predictions of one part: its groups' candidates of the evaluation split with their rewards; and what was cut."""
-    model.to(pick_device(config))
-    split = config["evaluation"]["split"]
-    inside = data.frame["group"].isin(part.groups)
-    if split != "all":
-        inside &= data.frame["split"] == split
-    frame = data.frame[inside]
-    mode = config["conditioning"]["name"]
-    groups = list(frame["group"])
-    names = list(frame["candidate_id"])
-    encoded = model.formatter.encode(
-        list(frame["prompt"]),
-        list(frame["response"]),
-        list(frame["history"]),
-        conditioning.named_groups(mode, groups),
-        names,
-    )
-    rewards = score_encoded(model, encoded, batch_tokens=config["batch"]["tokens"], names=names)
-    told: Any = [conditioning.conditioned_on(mode, g) for g in groups]
-    frame = frame.assign(
-        reward=rewards,
-        reference_reward=np.float32(np.nan),
-        conditioned_on=told,
-        response_length=frame["response"].str.len().astype("int64"),
-    )
-    return frame, {"texts truncated": count_by(groups, encoded.truncated)}

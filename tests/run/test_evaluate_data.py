@@ -13,6 +13,9 @@ from world import World, compose
 
 from scpo.data.manifest import finish
 from scpo.data.prism import read_prism
+from scpo.data.schema import read_comparisons
+from scpo.data.simulate import simulate
+from scpo.errors import UserError
 from scpo.io import read_json
 from scpo.model.reward import ModelOptions, load_model
 from scpo.model.score import score_texts
@@ -53,7 +56,7 @@ def trained(world: World) -> set[str]:
 
 def note(metrics: dict[str, Any]) -> dict[str, int]:
     """How many candidates were left out because the run was trained on them, by group."""
-    found = [n for n in metrics["notes"] if "that the run was trained on, left out: " in n]
+    found = [n for n in metrics["notes"] if "that the model was trained on, left out: " in n]
     assert len(found) <= 1
     return {g: int(k) for g, k in re.findall(r"([A-Z][\w ]+) (\d+)[,.]", found[0].partition(": ")[2])} if found else {}
 
@@ -93,7 +96,7 @@ def test_all_splits_of_the_runs_own_data_are_all_but_what_was_trained_on(
         note(metrics)
         == table.loc[~table["candidate_id"].isin(unseen["candidate_id"]), "group"].value_counts().to_dict()
     )
-    assert "that the run was trained on, left out: " in (out / "report.md").read_text(encoding="utf-8")
+    assert "that the model was trained on, left out: " in (out / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("split", "told"), [("all", True), ("train", True), ("test", False)])
@@ -143,9 +146,71 @@ def test_trained_rows_are_known_when_the_runs_own_data_are_gone_or_prepared_anew
 def test_a_model_that_does_not_tell_its_training_rows_is_noted(world: World, run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    (copy / "model" / "steering" / "trained_on.json").unlink()
+    (copy / "model" / "United_States" / "steering" / "trained_on.json").unlink()
     _, metrics, _ = measured(f"run={copy}", f"data.dir={world.data}", QUICK, f"run_dir={tmp_path / 'out'}")
-    assert any(n.startswith("The run does not tell its training clusters") for n in metrics["notes"])
+    untold = [n for n in metrics["notes"] if "does not tell what it was trained on" in n]
+    assert len(untold) == 1
+    assert untold[0].startswith("United_States ")
+
+
+def test_other_people_with_the_same_ids_are_measured(world: World, run: Path, tmp_path: Path) -> None:
+    """Every corpus of this layout has a user0; another world's is somebody else."""
+    simulate(tmp_path / "raw", annotators=240, questions=10, seed=9)
+    finish(read_prism(tmp_path / "raw" / "prism"), tmp_path / "data")
+    found, metrics, _ = measured(
+        f"run={run}", f"data.dir={tmp_path / 'data'}", "evaluation.split=all", QUICK, f"run_dir={tmp_path / 'out'}"
+    )
+    table = pd.read_parquet(tmp_path / "data" / "comparisons.parquet")
+    assert sorted(found["candidate_id"]) == sorted(table.loc[table["group"].isin(GROUPS), "candidate_id"])
+    assert not note(metrics)
+
+
+def test_a_model_given_by_its_folder_is_not_measured_on_its_training_rows(
+    world: World, run: Path, trained: set[str], tmp_path: Path
+) -> None:
+    """One group's model of a run, as any reward model; it knows the training rows of its own group only."""
+    found, metrics, _ = measured(
+        f"model.name_or_path={run / 'model' / 'United_States'}",
+        f"data.dir={world.data}",
+        NAMES,
+        "evaluation.split=all",
+        QUICK,
+        f"run_dir={tmp_path / 'out'}",
+    )
+    own, other = (set(found.loc[found["group"] == g, "cluster_id"]) for g in GROUPS)
+    assert own
+    assert not own & trained
+    assert other & trained
+    assert note(metrics)["United Kingdom"] == 0
+
+
+def test_when_all_rows_were_trained_on_the_reason_is_said(world: World, run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="rows that the model was trained on are left out"):
+        measured(
+            f"run={run}", "split=stratified", "split.seed=7", "evaluation.split=train", f"run_dir={tmp_path / 'out'}"
+        )
+
+
+def test_texts_cut_in_an_evaluation_are_counted(world: World, run: Path, tmp_path: Path) -> None:
+    found, metrics, _ = measured(f"run={run}", "model.max_length=40", QUICK, f"run_dir={tmp_path / 'out'}")
+    table = read_comparisons(world.data).set_index("candidate_id").loc[found["candidate_id"]]
+    model, _ = load_model(run / "model" / "United_States", ModelOptions(max_length=200))
+    long = model.formatter.encode(list(table["prompt"]), list(table["response"])).lengths > 40
+    want = {g: int(long[(table["group"] == g).to_numpy()].sum()) for g in GROUPS}
+    assert all(want.values())
+    assert f"Test, texts truncated: {', '.join(f'{g} {n}' for g, n in want.items())}." in metrics["notes"]
+
+
+def test_a_lost_starting_model_is_named_as_the_reference(world: World, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    config = (copy / "config.yaml").read_text().replace(str(world.model), str(tmp_path / "lost"))
+    (copy / "config.yaml").write_text(config)
+    out = f"run_dir={tmp_path / 'out'}"
+    with pytest.raises(UserError, match=r"starting and reference model: .*lost.*give reference.name_or_path=PATH"):
+        measured(f"run={copy}", QUICK, out)
+    _, metrics, _ = measured(f"run={copy}", "reference.name_or_path=null", QUICK, out)
+    assert metrics["baselines"]["reference"] is None
 
 
 def test_the_gap_of_the_training_corpus_is_not_that_of_other_data(world: World, run: Path, tmp_path: Path) -> None:

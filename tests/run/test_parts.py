@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from world import Command, World, compose
 
-from scpo.conditioning import Part
 from scpo.data.encode import Formatter
 from scpo.errors import UserError
 from scpo.io import read_json
@@ -20,7 +19,8 @@ from scpo.model.reward import load_model, load_tokenizer
 from scpo.run.config import PRECISIONS
 from scpo.run.execute import execute
 from scpo.run.inputs import RunData, load_data
-from scpo.run.parts import Inputs, model_options, prepare_inputs, score_split
+from scpo.run.parts import Inputs, model_options, prepare_inputs
+from scpo.run.predict import predict
 
 LONG = 80
 """Tokens: about one text in ten of the world is longer."""
@@ -162,11 +162,10 @@ def test_a_text_that_is_too_long_can_be_an_error(scpo: Command, world: World, tm
 def test_a_test_text_that_is_too_long_is_named_too(world: World) -> None:
     config = world.config("model.overlong=error", f"model.max_length={LONG}", "groups.names=[Chile]")
     model, _ = load_model(world.model, model_options(config))
-    part = Part("Chile", ("Chile",), "Chile")
     table, long = over(world)
     first = table.loc[long & (table["split"] == "test") & (table["group"] == "Chile"), "candidate_id"].iloc[0]
     with pytest.raises(UserError, match=rf"{re.escape(first)}: expected at most {LONG} tokens"):
-        score_split(config, load_data(config), model, part)
+        predict(config, load_data(config), model, ["Chile"], "separate")
 
 
 def test_the_length_counts_the_name_of_the_group(world: World, tmp_path: Path) -> None:
