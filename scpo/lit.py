@@ -21,7 +21,7 @@ from scpo.data.datamodule import Chunk, PairSet
 from scpo.errors import UserError
 from scpo.losses import bradley_terry, gap_margin
 from scpo.metrics.modules import GroupAccuracy
-from scpo.model.reward import RewardModel
+from scpo.model.reward import RewardNetwork
 
 MONITORS = {"val/loss": "min", "val/accuracy": "max", "val/accuracy_micro": "max"}
 """What can be monitored, and whether less or more is better. `val/accuracy` is the mean over groups."""
@@ -50,7 +50,7 @@ class RewardModule(L.LightningModule):
 
     def __init__(
         self,
-        model: RewardModel,
+        model: RewardNetwork,
         groups: list[str],
         *,
         optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],

@@ -17,7 +17,7 @@ from scpo.data.batching import collate
 from scpo.data.datamodule import PairSet, PreferenceData
 from scpo.errors import UserError
 from scpo.lit import RewardModule, step_seed
-from scpo.model.reward import ModelOptions, RewardModel, load_model
+from scpo.model.reward import ModelOptions, RewardNetwork, load_model
 from scpo.model.score import score_encoded
 
 GROUPS = ["Chile", "Israel", "Canada"]
@@ -54,19 +54,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def model(folder: Path) -> RewardModel:
+def model(folder: Path) -> RewardNetwork:
     """A fresh copy of it."""
     return load_model(folder, ModelOptions(max_length=64))[0]
 
 
-def module_of(model: RewardModel, optimizer: Any, **settings: Any) -> RewardModule:
+def module_of(model: RewardNetwork, optimizer: Any, **settings: Any) -> RewardModule:
     """A module with sensible settings."""
     defaults = {"schedule": constant, "pairs_per_step": 4.0, "total_steps": 3}
     return RewardModule(model, GROUPS, optimizer=optimizer, **{**defaults, **settings})
 
 
 def run(
-    model: RewardModel,
+    model: RewardNetwork,
     train: PairSet,
     val: PairSet | None = None,
     *,
@@ -112,7 +112,7 @@ def trainer_of(steps: int, callbacks: list[Any], validate: bool) -> L.Trainer:
 
 
 def one_by_one(
-    model: RewardModel,
+    model: RewardNetwork,
     train: PairSet,
     positions: list[int],
     divisor: float,
@@ -145,7 +145,7 @@ def pairs_of_first_step(train: PairSet, pairs_per_step: int) -> list[int]:
 
 @pytest.mark.parametrize("settings", [{}, {"margin": 0.02}, {"centering": 0.1}, {"margin": 0.01, "centering": 0.05}])
 def test_a_step_is_the_weighted_sum_of_its_pairs_however_it_is_cut(
-    folder: Path, model: RewardModel, settings: dict[str, float]
+    folder: Path, model: RewardNetwork, settings: dict[str, float]
 ) -> None:
     """All in one forward pass, or one comparison at a time: the gradient of the pairs encoded one by one."""
     train = make_pair_set(model, comparisons=12)
@@ -161,10 +161,10 @@ def test_a_step_is_the_weighted_sum_of_its_pairs_however_it_is_cut(
         assert module.pairs_seen == len(positions)
 
 
-class Constant(RewardModel):
+class Constant(RewardNetwork):
     """A model whose rewards are set by hand; they do depend on a parameter."""
 
-    def __init__(self, like: RewardModel, rewards: list[float]) -> None:
+    def __init__(self, like: RewardNetwork, rewards: list[float]) -> None:
         super().__init__(like.network, like.formatter)
         self.rewards = torch.nn.Parameter(torch.tensor(rewards))
 
@@ -173,7 +173,7 @@ class Constant(RewardModel):
         return self.rewards[input_ids[:, 0]]
 
 
-def by_hand(model: RewardModel, pairs: list[tuple[float, float]], weight: list[float]) -> tuple[Constant, PairSet]:
+def by_hand(model: RewardNetwork, pairs: list[tuple[float, float]], weight: list[float]) -> tuple[Constant, PairSet]:
     """Comparisons of two candidates with these rewards, chosen first; the text of candidate i is the token i."""
     from scpo.data.encode import Encoded
     from scpo.data.pairs import Pairs
@@ -198,7 +198,7 @@ def by_hand(model: RewardModel, pairs: list[tuple[float, float]], weight: list[f
     return Constant(model, [r for pair in pairs for r in pair]), train
 
 
-def test_the_loss_of_a_step_by_hand(model: RewardModel) -> None:
+def test_the_loss_of_a_step_by_hand(model: RewardNetwork) -> None:
     """(1.0, 0.2) with W 1 and (0.1, 0.9) with W 0.5: the mean of 0.3711007 and 0.5 * 1.1711007 is 0.4783255."""
     fixed, train = by_hand(model, [(1.0, 0.2), (0.1, 0.9)], [1.0, 0.5])
     _, recorder, trainer = run(fixed, train, pairs=2)
@@ -214,14 +214,14 @@ def test_the_loss_of_a_step_by_hand(model: RewardModel) -> None:
     assert recorder.seen[0].tolist() == pytest.approx([-down, down, -up, up], abs=1e-6)
 
 
-def test_the_divisor_stays_when_a_step_is_larger(model: RewardModel) -> None:
+def test_the_divisor_stays_when_a_step_is_larger(model: RewardNetwork) -> None:
     """T1: a step of two pairs where steps have 1.5 in the mean is divided by 1.5, not by its own two."""
     fixed, train = by_hand(model, [(1.0, 0.2), (0.1, 0.9)], [1.0, 0.5])
     trainer = run(fixed, train, pairs=2, pairs_per_step=1.5)[2]
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(2 * 0.4783255 / 1.5, abs=1e-6)
 
 
-def test_an_epoch_adds_up_to_the_weighted_loss_of_the_data_set(model: RewardModel) -> None:
+def test_an_epoch_adds_up_to_the_weighted_loss_of_the_data_set(model: RewardNetwork) -> None:
     """T1: the mean of the steps' losses is the data set's weighted loss, with steps of unequal size."""
     train = make_pair_set(model, comparisons=12)
     losses: list[float] = []
@@ -238,7 +238,7 @@ def test_an_epoch_adds_up_to_the_weighted_loss_of_the_data_set(model: RewardMode
     assert np.mean(losses) == pytest.approx(float((each * train.weight).mean()), rel=1e-5)
 
 
-def test_the_gradient_is_clipped_as_a_whole(folder: Path, model: RewardModel) -> None:
+def test_the_gradient_is_clipped_as_a_whole(folder: Path, model: RewardNetwork) -> None:
     """Its direction stays, its norm becomes the bound; a gradient below the bound is left alone."""
     train = make_pair_set(model)
     free = run(model, train)[1].seen[0]
@@ -250,7 +250,7 @@ def test_the_gradient_is_clipped_as_a_whole(folder: Path, model: RewardModel) ->
 
 
 @pytest.mark.parametrize("tokens", [8192, 100])
-def test_validation_numbers_are_exact(model: RewardModel, tokens: int) -> None:
+def test_validation_numbers_are_exact(model: RewardNetwork, tokens: int) -> None:
     """T10: pooled over uneven batches, not the mean of batch means; a group without pairs is no part of the mean."""
     train, val = make_pair_set(model), make_pair_set(model, comparisons=9, seed=3)
     trainer = run(model, train, val, tokens=tokens)[2]
@@ -270,7 +270,7 @@ def test_validation_numbers_are_exact(model: RewardModel, tokens: int) -> None:
 
 
 def test_the_margin_of_a_validation_by_hand_and_its_sums_on_the_cpu(
-    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+    model: RewardNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """0.8, -0.8 and 0.3 over three chunks; the sums are float64, which Apple's GPU has not."""
     fixed, val = by_hand(model, [(1.0, 0.2), (0.1, 0.9), (0.5, 0.2)], [1.0, 0.5, 1.0])
@@ -299,27 +299,27 @@ def test_validation_is_without_dropout(tmp_path: Path) -> None:
     assert model.training
 
 
-def test_a_loss_that_is_not_finite_names_the_candidates(model: RewardModel) -> None:
+def test_a_loss_that_is_not_finite_names_the_candidates(model: RewardNetwork) -> None:
     """31: training stops there, with the ids of the pair."""
     fixed, train = by_hand(model, [(1.0, 0.2), (math.nan, 0.9)], [1.0, 0.5])
     with pytest.raises(UserError, match=r"not finite at step 0 for 1 pairs \(c2 over c3\); lower optim\.lr"):
         run(fixed, train, pairs=2)
 
 
-def test_rewards_far_apart_train_without_overflow(model: RewardModel) -> None:
+def test_rewards_far_apart_train_without_overflow(model: RewardNetwork) -> None:
     """1000 against -1000, both ways round: losses 0 and 2000."""
     fixed, train = by_hand(model, [(1000.0, -1000.0), (-1000.0, 1000.0)], [1.0, 1.0])
     trainer = run(fixed, train, pairs=2)[2]
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(1000.0)
 
 
-def test_a_first_step_that_is_all_right_is_no_fault(model: RewardModel) -> None:
+def test_a_first_step_that_is_all_right_is_no_fault(model: RewardNetwork) -> None:
     """A loss of exactly 0 has no gradient, and nothing is wrong with that."""
     fixed, train = by_hand(model, [(1000.0, -1000.0)], [1.0])
     assert run(fixed, train, pairs=1)[0].pairs_seen == 1
 
 
-def test_a_training_without_gradients_is_stopped(model: RewardModel) -> None:
+def test_a_training_without_gradients_is_stopped(model: RewardNetwork) -> None:
     """All weights zero: nothing would be learnt, and nobody would know."""
     fixed, train = by_hand(model, [(1.0, 0.2)], [0.0])
     with pytest.raises(UserError, match="all gradients are zero at the first step"):
@@ -370,7 +370,7 @@ def test_each_step_has_dropout_of_its_own() -> None:
     assert step_seed(0, 5, 0) == step_seed(0, 5, 0)
 
 
-def test_a_checkpoint_leaves_frozen_weights_out_and_refuses_one_without_trained_weights(model: RewardModel) -> None:
+def test_a_checkpoint_leaves_frozen_weights_out_and_refuses_one_without_trained_weights(model: RewardNetwork) -> None:
     """64: what is left out is exactly what is frozen."""
     for p in model.classifier.bert.parameters():
         p.requires_grad = False

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from scpo.data.datamodule import PairSet
 from scpo.data.pairs import make_pairs
-from scpo.model.reward import RewardModel
+from scpo.model.reward import RewardNetwork
 
 WIDTH = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -153,7 +153,7 @@ PROMPTS = [prompt for prompt, _ in TEXTS]
 RESPONSES = [response for _, response in TEXTS]
 
 
-def make_pair_set(model: RewardModel, *, comparisons: int = 12, seed: int = 0, groups: int = 2) -> PairSet:
+def make_pair_set(model: RewardNetwork, *, comparisons: int = 12, seed: int = 0, groups: int = 2) -> PairSet:
     """Random comparisons of 2 to 4 candidates with scores, as pairs for a model; weights from 0.3 to 1."""
     rng = np.random.default_rng(seed)
     words = " ".join(SENTENCES).split()

@@ -48,7 +48,7 @@ class ModelOptions:
     seed: int = 0
 
 
-class RewardModel(nn.Module):
+class RewardNetwork(nn.Module):
     """Token ids to one float32 reward per text.
 
     Decoders (whose head is a linear layer named `score` over every token) are read at the last token of the attention
@@ -113,7 +113,7 @@ class RewardModel(nn.Module):
             self.formatter.tokenizer.save_pretrained(temporary)
 
 
-def load_model(folder: Path, options: ModelOptions, *, require_head: bool = False) -> tuple[RewardModel, list[str]]:
+def load_model(folder: Path, options: ModelOptions, *, require_head: bool = False) -> tuple[RewardNetwork, list[str]]:
     """Load a reward model from a folder.
 
     Args:
@@ -178,7 +178,7 @@ def load_model(folder: Path, options: ModelOptions, *, require_head: bool = Fals
     formatter = Formatter(
         tokenizer, max_length=options.max_length, overlong=options.overlong, template=options.template
     )
-    return RewardModel(network, formatter, str(folder)).eval(), notes
+    return RewardNetwork(network, formatter, str(folder)).eval(), notes
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -12,14 +12,14 @@ import torch
 from scpo.data.batching import collate, scoring_batches
 from scpo.data.encode import Encoded, Turn
 from scpo.errors import UserError
-from scpo.model.reward import RewardModel
+from scpo.model.reward import RewardNetwork
 
 FloatArray = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
 
 def score_encoded(
-    model: RewardModel,
+    model: RewardNetwork,
     encoded: Encoded,
     *,
     batch_tokens: int = 8192,
@@ -73,7 +73,7 @@ def score_encoded(
 
 
 def score_texts(
-    model: RewardModel,
+    model: RewardNetwork,
     prompts: Sequence[str],
     responses: Sequence[str],
     histories: Sequence[Sequence[Turn]] | None = None,

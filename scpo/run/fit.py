@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping, Mod
 from scpo.data.datamodule import PairSet, PreferenceData
 from scpo.errors import UserError
 from scpo.lit import MONITORS, RewardModule
-from scpo.model.reward import RewardModel
+from scpo.model.reward import RewardNetwork
 from scpo.run.config import Config
 from scpo.run.progress import TrainProgress
 
@@ -42,7 +42,7 @@ def make_optimizer(parameters: Iterable[torch.Tensor], *, factory: dict[str, Any
 
 
 def fit_part(
-    config: Config, model: RewardModel, groups: list[str], train: PairSet, val: PairSet | None, folder: Path, name: str
+    config: Config, model: RewardNetwork, groups: list[str], train: PairSet, val: PairSet | None, folder: Path, name: str
 ) -> dict[str, Any]:
     """Train a model in place on pairs; returns `pairs`, `candidates_encoded`, `seconds`, `steps` and `best_step`.
 

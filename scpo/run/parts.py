@@ -21,7 +21,7 @@ from scpo.errors import UserError
 from scpo.evaluation.predictions import write_predictions
 from scpo.io import write_json
 from scpo.model.head import head_hash
-from scpo.model.reward import ModelOptions, RewardModel, load_model, load_tokenizer
+from scpo.model.reward import ModelOptions, RewardNetwork, load_model, load_tokenizer
 from scpo.model.trained import write_trained_on
 from scpo.run.config import Config
 from scpo.run.fit import fit_part
@@ -169,7 +169,7 @@ def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: 
 
 
 def pair_set(
-    config: Config, data: RunData, model: RewardModel, pairs: Pairs, weight: npt.NDArray[np.float64]
+    config: Config, data: RunData, model: RewardNetwork, pairs: Pairs, weight: npt.NDArray[np.float64]
 ) -> tuple[PairSet, Counts]:
     """Encode the candidates of pairs; pairs whose texts are equal once truncated are left out and counted."""
     rows = np.unique(np.concatenate([pairs.chosen, pairs.rejected]))

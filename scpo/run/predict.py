@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from scpo import conditioning
-from scpo.model.reward import RewardModel
+from scpo.model.reward import RewardNetwork
 from scpo.model.score import Progress, score_encoded
 from scpo.run.config import Config
 from scpo.run.inputs import RunData
@@ -29,7 +29,7 @@ def count_by(groups: Sequence[str], flags: npt.NDArray[np.bool_]) -> dict[str, i
 def predict(
     config: Config,
     data: RunData,
-    model: RewardModel,
+    model: RewardNetwork,
     groups: Sequence[str],
     mode: str,
     progress: Progress | None = None,

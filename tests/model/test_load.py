@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from scpo.data.batching import collate
 from scpo.errors import UserError
-from scpo.model.reward import ModelOptions, RewardModel, load_model
+from scpo.model.reward import ModelOptions, RewardNetwork, load_model
 from scpo.model.score import score_texts
 
 OPTIONS = ModelOptions(max_length=64)
@@ -68,7 +68,7 @@ def edit_weights(folder: Path, drop: str = "", **changes: Any) -> None:
     save_file({**weights, **changes}, path, metadata={"format": "pt"})
 
 
-def moved(model: RewardModel, seed: int = 0) -> RewardModel:
+def moved(model: RewardNetwork, seed: int = 0) -> RewardNetwork:
     """A model whose weights have all moved, as by training."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -14,7 +14,7 @@ from tiny_backbones import BACKBONES, PROMPTS, RESPONSES, build_backbone
 from scpo.errors import UserError
 from scpo.model.head import head_modules
 from scpo.model.lora import add_lora, merged_copy
-from scpo.model.reward import ModelOptions, RewardModel, load_model
+from scpo.model.reward import ModelOptions, RewardNetwork, load_model
 from scpo.model.score import score_texts
 
 pytest.importorskip("peft")
@@ -29,7 +29,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return build_backbone(request.param, tmp_path_factory.mktemp("models") / request.param)
 
 
-def trained(model: RewardModel, seed: int = 0) -> RewardModel:
+def trained(model: RewardNetwork, seed: int = 0) -> RewardNetwork:
     """All trainable weights moved, as by training."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

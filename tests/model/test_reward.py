@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification
 
 from scpo.data.batching import collate
 from scpo.model.head import head_modules
-from scpo.model.reward import ModelOptions, RewardModel, load_model
+from scpo.model.reward import ModelOptions, RewardNetwork, load_model
 from scpo.model.score import score_texts
 
 OPTIONS = ModelOptions(max_length=64)
@@ -29,7 +29,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return build_backbone(request.param, tmp_path_factory.mktemp("models") / request.param)
 
 
-def plain(folder: Path, model: RewardModel, **kwargs: Any) -> npt.NDArray[np.float32]:
+def plain(folder: Path, model: RewardNetwork, **kwargs: Any) -> npt.NDArray[np.float32]:
     """Rewards by transformers alone, one unpadded text at a time, of the ids that the formatter makes."""
     network = AutoModelForSequenceClassification.from_pretrained(folder, **kwargs).eval()
     encoded = model.formatter.encode(PROMPTS, RESPONSES)
@@ -39,7 +39,7 @@ def plain(folder: Path, model: RewardModel, **kwargs: Any) -> npt.NDArray[np.flo
     return torch.cat(out).squeeze(1).float().numpy()
 
 
-def one_at_a_time(model: RewardModel) -> npt.NDArray[np.float32]:
+def one_at_a_time(model: RewardNetwork) -> npt.NDArray[np.float32]:
     """Rewards of texts that never meet in a batch."""
     return np.concatenate([score_texts(model, [p], [r]) for p, r in TEXTS])
 

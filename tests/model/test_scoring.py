@@ -11,7 +11,7 @@ from tiny_backbones import PROMPTS, RESPONSES, build_backbone
 from torch import Tensor
 
 from scpo.errors import UserError
-from scpo.model.reward import ModelOptions, RewardModel, load_model
+from scpo.model.reward import ModelOptions, RewardNetwork, load_model
 from scpo.model.score import score_encoded, score_texts
 
 
@@ -22,15 +22,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def model(folder: Path) -> RewardModel:
+def model(folder: Path) -> RewardNetwork:
     """A fresh copy of it."""
     return load_model(folder, ModelOptions(max_length=64))[0]
 
 
-class Counting(RewardModel):
+class Counting(RewardNetwork):
     """Counts forward passes and the texts in them; the reward is the number of tokens."""
 
-    def __init__(self, like: RewardModel) -> None:
+    def __init__(self, like: RewardNetwork) -> None:
         super().__init__(like.network, like.formatter, "counting")
         self.sizes: list[int] = []
         self.grad: list[bool] = []
@@ -42,7 +42,7 @@ class Counting(RewardModel):
         return attention_mask.sum(dim=1).float()
 
 
-def test_rewards_come_in_the_order_of_the_texts(model: RewardModel) -> None:
+def test_rewards_come_in_the_order_of_the_texts(model: RewardNetwork) -> None:
     """Though batches are sorted by length."""
     counting = Counting(model)
     lengths = counting.formatter.encode(PROMPTS, RESPONSES).lengths
@@ -51,7 +51,7 @@ def test_rewards_come_in_the_order_of_the_texts(model: RewardModel) -> None:
         np.testing.assert_array_equal(score_texts(counting, PROMPTS, RESPONSES, batch_tokens=tokens), lengths)
 
 
-def test_batches_keep_to_the_token_budget(model: RewardModel) -> None:
+def test_batches_keep_to_the_token_budget(model: RewardNetwork) -> None:
     """Padded tokens of a pass; a text over the budget goes alone."""
     counting = Counting(model)
     encoded = counting.formatter.encode(PROMPTS, RESPONSES)
@@ -62,7 +62,7 @@ def test_batches_keep_to_the_token_budget(model: RewardModel) -> None:
     assert counting.sizes == [1] * len(PROMPTS)
 
 
-def test_equal_texts_are_scored_once(model: RewardModel) -> None:
+def test_equal_texts_are_scored_once(model: RewardNetwork) -> None:
     """Equal means prompt, response, history and group."""
     counting = Counting(model)
     score_texts(counting, ["a"] * 5, ["x", "x", "y", "x", "x"], None, [None, None, None, "Chile", "Israel"])
@@ -73,7 +73,7 @@ def test_equal_texts_are_scored_once(model: RewardModel) -> None:
     assert sum(counting.sizes) == 2
 
 
-def test_scoring_is_in_eval_mode_without_gradients_and_restores_the_mode(model: RewardModel) -> None:
+def test_scoring_is_in_eval_mode_without_gradients_and_restores_the_mode(model: RewardNetwork) -> None:
     """The released code scored with dropout on."""
     for training in (True, False):
         counting = Counting(model).train(training)
@@ -82,7 +82,7 @@ def test_scoring_is_in_eval_mode_without_gradients_and_restores_the_mode(model: 
         assert counting.training is training
 
 
-def test_no_texts_give_no_rewards(model: RewardModel) -> None:
+def test_no_texts_give_no_rewards(model: RewardNetwork) -> None:
     """Shape (0,), float32."""
     rewards = score_texts(model, [], [])
     assert rewards.shape == (0,)
@@ -101,7 +101,7 @@ def test_dropped_texts_are_not_a_number(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_rewards_that_are_not_finite_stop(model: RewardModel, value: float) -> None:
+def test_rewards_that_are_not_finite_stop(model: RewardNetwork, value: float) -> None:
     """32: not averaged in, and never confused with dropped texts."""
     with torch.no_grad():
         model.network.score.weight.fill_(value)
@@ -111,14 +111,14 @@ def test_rewards_that_are_not_finite_stop(model: RewardModel, value: float) -> N
         score_texts(model, PROMPTS, RESPONSES)
 
 
-def test_progress_counts_texts_up_to_all(model: RewardModel) -> None:
+def test_progress_counts_texts_up_to_all(model: RewardNetwork) -> None:
     """Once per batch."""
     seen: list[tuple[int, int]] = []
     score_texts(model, PROMPTS, RESPONSES, batch_tokens=1, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(i, 5) for i in range(1, 6)]
 
 
-def test_a_group_in_the_input_changes_the_reward(model: RewardModel) -> None:
+def test_a_group_in_the_input_changes_the_reward(model: RewardNetwork) -> None:
     """And only there."""
     none, chile, israel = (score_texts(model, PROMPTS, RESPONSES, None, [g] * 5) for g in (None, "Chile", "Israel"))
     assert (none != chile).all()

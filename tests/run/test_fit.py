@@ -18,7 +18,7 @@ from scpo.cli.hydra_app import conf_dir
 from scpo.data.datamodule import PairSet
 from scpo.errors import UserError
 from scpo.lit import RewardModule
-from scpo.model.reward import ModelOptions, RewardModel, load_model
+from scpo.model.reward import ModelOptions, RewardNetwork, load_model
 from scpo.model.score import score_encoded
 from scpo.run.fit import fit_part, make_schedule
 
@@ -93,7 +93,7 @@ def extra(**callbacks: Any) -> dict[str, Any]:
     return {name: {"_target_": f"{__name__}.{name}", **kwargs} for name, kwargs in callbacks.items()}
 
 
-def start(tmp_path: Path, **options: Any) -> RewardModel:
+def start(tmp_path: Path, **options: Any) -> RewardNetwork:
     """A fresh tiny model; always the same."""
     folder = tmp_path / "start"
     if not folder.exists():
@@ -101,14 +101,14 @@ def start(tmp_path: Path, **options: Any) -> RewardModel:
     return load_model(folder, ModelOptions(max_length=64, **options))[0]
 
 
-def sets(model: RewardModel) -> tuple[PairSet, PairSet]:
+def sets(model: RewardNetwork) -> tuple[PairSet, PairSet]:
     """17 comparisons to train on (the epochs end after 11 steps or so), 6 to validate on."""
     return make_pair_set(model, comparisons=17), make_pair_set(model, comparisons=6, seed=1)
 
 
 def fit(
     config: dict[str, Any], tmp_path: Path, folder: str, *, options: Any = None, data: Any = None
-) -> tuple[RewardModel, Any]:
+) -> tuple[RewardNetwork, Any]:
     """Train the tiny model in a folder."""
     model = start(tmp_path, **(options or {}))
     train, val = data(model) if data else sets(model)
@@ -116,7 +116,7 @@ def fit(
     return model, result
 
 
-def weights(model: RewardModel) -> dict[str, torch.Tensor]:
+def weights(model: RewardNetwork) -> dict[str, torch.Tensor]:
     """A copy of all weights."""
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
@@ -166,7 +166,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(
 def test_thirty_steps_on_four_pairs_rank_them_all_right(tmp_path: Path) -> None:
     """The sanity check of any training loop."""
 
-    def few(model: RewardModel) -> tuple[PairSet, PairSet]:
+    def few(model: RewardNetwork) -> tuple[PairSet, PairSet]:
         train = make_pair_set(model, comparisons=3, seed=5)
         first = np.arange(4)
         return replace(train, pairs=train.pairs[first], weight=train.weight[:4], group=train.group[:4]), sets(model)[1]
