@@ -13,7 +13,7 @@ from scpo.errors import UserError, did_you_mean
 
 FloatArray = npt.NDArray[np.float64]
 
-METHODS = ("none", "inverse", "sqrt", "effective")
+METHODS = ("none", "inverse", "sqrt", "effective", "dro")
 
 
 def group_weights(counts: npt.ArrayLike, method: str, *, effective_beta: float = 0.999) -> FloatArray:
@@ -22,7 +22,8 @@ def group_weights(counts: npt.ArrayLike, method: str, *, effective_beta: float =
     Args:
         counts: (n_groups,) kept training pairs of each group; 0 gets weight 0.
         method: `none` (1 for all), `inverse` (1 / n), `sqrt` (1 / sqrt(n)) or `effective` ((1 - b) / (1 - b^n), the
-            effective number of samples; Cui et al. 2019, "Class-Balanced Loss", eq. 2).
+            effective number of samples; Cui et al. 2019, "Class-Balanced Loss", eq. 2). `dro` is 1 for all here: its
+            weights move during training (:mod:`scpo.dro`).
         effective_beta: b of `effective`, in [0, 1); 0 is `none`, and near 1 it is `inverse`.
 
     Returns:
@@ -35,7 +36,7 @@ def group_weights(counts: npt.ArrayLike, method: str, *, effective_beta: float =
         raise UserError(f"balance.effective_beta: expected a number in [0, 1), found {effective_beta}")
     present = n > 0
     raw = np.zeros_like(n)
-    if method == "none":
+    if method in ("none", "dro"):
         raw[present] = 1.0
     elif method == "inverse":
         raw[present] = 1.0 / n[present]

@@ -1,6 +1,8 @@
 """Conditioning: which models a run trains, and how a group reaches each of them.
 
-A run has one or more parts; a part is one model. `separate` trains a part per group, the others one part for all groups.
+A run has one or more parts; a part is one model. `separate` trains a part per group, the others one part for all groups:
+`none` is not told the group, `prefix` reads its name in the text, and `embedding`, `head` and `adapter` learn something for
+each group inside one shared network (:mod:`scpo.model.steering`).
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from scpo.errors import UserError, did_you_mean
 from scpo.groups import slug
-from scpo.io import read_json, write_json
+from scpo.io import read_json, shown, write_json
 
-MODES = ("separate", "none", "prefix")
+LEARNED = ("embedding", "head", "adapter")
+MODES = ("separate", "none", "prefix", *LEARNED)
 STEERING = Path("steering") / "steering.json"
 
 
@@ -40,9 +46,26 @@ def parts(mode: str, groups: Sequence[str]) -> list[Part]:
     return [Part("all", tuple(groups), ".")]
 
 
-def named_groups(mode: str, groups: Sequence[str]) -> list[str | None]:
+def named_groups(mode: str, groups: Sequence[str | None]) -> list[str | None]:
     """What each text's group is called in the input: the group itself with `prefix`, else nothing."""
     return list(groups) if mode == "prefix" else [None] * len(groups)
+
+
+def group_rows(known: Sequence[str], groups: Sequence[str | None]) -> npt.NDArray[np.int64]:
+    """(n,) each text's row among the groups of a learned mode; -1 where none is named.
+
+    Raises:
+        UserError: a group that the model does not know.
+    """
+    rows: dict[str | None, int] = {group: row for row, group in enumerate(known)}
+    rows[None] = -1
+    for group in dict.fromkeys(groups):
+        if group not in rows:
+            raise UserError(
+                f"expected groups that the model knows ({', '.join(known)}), found {group!r}."
+                + did_you_mean(str(group), known)
+            )
+    return np.array([rows[group] for group in groups], dtype=np.int64)
 
 
 def conditioned_on(mode: str, group: str) -> str | None:
@@ -50,18 +73,38 @@ def conditioned_on(mode: str, group: str) -> str | None:
     return None if mode == "none" else group
 
 
-def write_steering(model: Path, config: dict[str, Any], groups: Sequence[str], mode: str) -> None:
+def has_default(mode: str, group_dropout: float) -> bool:
+    """True where rewards without a group were trained for: always without groups, else with group dropout."""
+    return mode == "none" or (mode != "separate" and group_dropout > 0)
+
+
+def write_steering(
+    model: Path,
+    config: dict[str, Any],
+    groups: Sequence[str],
+    mode: str,
+    scale: dict[str, list[float]] | None = None,
+    learned: dict[str, Any] | None = None,
+) -> None:
     """Write ``model/steering/steering.json``: what a later reader must know to ask the model in the way it was trained.
 
     A group's own folder below a `separate` model is itself a model without groups: its mode is `none`.
+
+    Args:
+        scale: mean and standard deviation of each group's rewards, to put groups on one scale.
+        learned: what :func:`scpo.model.steering_files.describe` says of the learned steering.
     """
+    conditioning = config["conditioning"]
     write_json(
         model / STEERING,
         {
             "schema": 1,
             "mode": mode,
-            "template": config["conditioning"]["template"],
+            "template": conditioning["template"],
             "groups": {group: part.folder for part in parts(mode, groups) for group in part.groups},
+            "default": has_default(mode, float(conditioning["group_dropout"])),
+            "scale": scale,
+            "learned": learned,
             "max_length": config["model"]["max_length"],
             "overlong": config["model"]["overlong"],
             "trained_dtype": config["model"]["dtype"],
@@ -80,19 +123,28 @@ def read_steering(model: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     found = read_json(path)
-    keys = ("mode", "template", "groups", "max_length", "overlong")
-    kinds = {"mode": str, "template": str, "groups": dict, "max_length": int, "overlong": str}
+    kinds: dict[str, Any] = {"mode": str, "template": str, "groups": dict, "max_length": int, "overlong": str}
+    kinds |= {"default": bool, "scale": dict | None, "learned": dict | None}
     if (
         not isinstance(found, dict)
         or found.get("schema") != 1
-        or not all(isinstance(found.get(k), kinds[k]) for k in keys)
+        or not all(isinstance(found.get(k), kind) for k, kind in kinds.items())
         or found["mode"] not in MODES
     ):
-        raise UserError(f"{path}: expected a steering file (schema 1 with {', '.join(keys)}), found another document")
-    folders = found["groups"].values() if isinstance(found["groups"], dict) else [None]
+        raise UserError(f"{path}: expected a steering file (schema 1 with {', '.join(kinds)}), found another document")
     # A model folder of unknown origin must not send its reader to weights elsewhere.
-    if not all(isinstance(f, str) and (f == "." or (f != ".." and Path(f).name == f)) for f in folders):
+    if not all(
+        isinstance(f, str) and (f == "." or (f != ".." and Path(f).name == f)) for f in found["groups"].values()
+    ):
         raise UserError(f"{path}: expected a steering file with groups as a map from group to a folder beside it")
+    if found["mode"] in LEARNED and found["learned"] is None:
+        raise UserError(f"{path}: expected what was learned for the groups of mode {found['mode']!r}, found nothing")
+    for group, scale in (found["scale"] or {}).items():
+        usable = isinstance(scale, list) and len(scale) == 2 and all(isinstance(x, int | float) for x in scale)
+        if group not in found["groups"] or not usable or scale[1] < 0:
+            raise UserError(
+                f"{path}: scale: expected [mean, deviation] for a known group, found {group!r}: {shown(scale)}"
+            )
     return found
 
 
@@ -102,7 +154,7 @@ def folder_of(model: Path, steering: dict[str, Any] | None, group: str | None) -
     Raises:
         UserError: a group that the model does not know, or none where the model has no default.
     """
-    if steering is None or steering["mode"] in ("none", "prefix"):
+    if steering is None or steering["mode"] != "separate":
         return Path(model)
     known = steering["groups"]
     if group is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from scpo.data.datamodule import Chunk, PairSet
+from scpo.dro import GroupDRO
 from scpo.errors import UserError
 from scpo.losses import bradley_terry, gap_margin
 from scpo.metrics.modules import GroupAccuracy
@@ -38,7 +39,8 @@ class RewardModule(L.LightningModule):
     Args:
         model: the reward model.
         groups: all groups, by code; logged on every process whether present or not.
-        optimizer: from parameters to an optimiser.
+        optimizer: from groups of parameters (torch's dictionaries) to an optimiser: the network's first, then what is learned
+            for each group of a steered model.
         schedule: from (optimiser, total steps) to a learning-rate scheduler, stepped after every optimiser step.
         pairs_per_step: the fixed number that a step's summed loss is divided by.
         total_steps: the length of the schedule.
@@ -46,6 +48,9 @@ class RewardModule(L.LightningModule):
         centering: coefficient of the squared sum of the two rewards (0: none).
         clip: largest norm of the gradient (0: no clipping).
         seed: of dropout, which each step draws anew from (seed, step, process), so that a resumed training draws the same.
+        steering_lr_scale: learning rate of what is learned for each group, over that of the network. A group's own weights
+            see only the group's pairs, so they need larger steps.
+        dro: the groups' weights of group DRO, or None.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class RewardModule(L.LightningModule):
         model: RewardNetwork,
         groups: list[str],
         *,
-        optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+        optimizer: Callable[[list[dict[str, Any]]], torch.optim.Optimizer],
         schedule: Callable[[torch.optim.Optimizer, int], Any],
         pairs_per_step: float,
         total_steps: int,
@@ -61,6 +66,8 @@ class RewardModule(L.LightningModule):
         centering: float = 0.0,
         clip: float = 0.0,
         seed: int = 0,
+        steering_lr_scale: float = 1.0,
+        dro: GroupDRO | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -72,15 +79,22 @@ class RewardModule(L.LightningModule):
         self.pairs_per_step, self.total_steps = float(pairs_per_step), int(total_steps)
         self.margin, self.centering, self.clip = float(margin), float(centering), float(clip)
         self.seed = int(seed)
+        self.steering_lr_scale = float(steering_lr_scale)
+        self.dro = dro
         self.val_accuracy = GroupAccuracy(self.groups)
         self.pairs_seen, self.candidates_encoded, self.seconds = 0, 0, 0.0
         self.totals: tuple[int, int] | None = None
         self._mark: float | None = None
-        self._checked = False
+        self._unchecked = {"all", "the adapters'", "the groups'"}
 
     def configure_optimizers(self) -> Any:
         """The optimiser over what is trained, and its schedule by steps."""
-        optimizer = self.make_optimizer([p for p in self.parameters() if p.requires_grad])
+        own = [p for p in self.model.steering.parameters() if p.requires_grad] if self.model.steering else []
+        ids = {id(p) for p in own}
+        shared = [p for p in self.parameters() if p.requires_grad and id(p) not in ids]
+        optimizer = self.make_optimizer([{"params": params} for params in (shared, own) if params])
+        if own:
+            optimizer.param_groups[-1]["lr"] *= self.steering_lr_scale
         return [optimizer], [{"scheduler": self.make_schedule(optimizer, self.total_steps), "interval": "step"}]
 
     def pair_losses(self, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
@@ -108,6 +122,9 @@ class RewardModule(L.LightningModule):
             with self._no_sync(not last):
                 losses, chosen, rejected = self.pair_losses(chunk)
                 self._check_finite(losses, chunk, self.trainer.datamodule.train)  # type: ignore[attr-defined]
+                if self.dro is not None:
+                    self.dro.add(losses, chunk["group"])
+                    losses = losses * self.dro.weights(chunk["group"])
                 loss = losses.sum() * scale
                 self.manual_backward(loss)
             total += loss.detach()
@@ -132,6 +149,9 @@ class RewardModule(L.LightningModule):
         optimizer.step()
         schedule: Any = self.lr_schedulers()
         schedule.step()
+        if self.dro is not None:
+            self.dro.step(self._over_processes(self.dro.sums.clone()))
+            self.log_dict({f"dro/{group}": q for group, q in zip(self.groups, self.dro.q.tolist(), strict=True)})
         self._log_step(total, sums, schedule.get_last_lr()[0])
         now = time.perf_counter()
         self.seconds += now - self._mark if self._mark is not None else 0.0
@@ -156,10 +176,7 @@ class RewardModule(L.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Logs the same names on every process, whatever groups it saw."""
-        sums = self._val_sums
-        if self.trainer.world_size > 1:
-            sums = sums.to(self.device)
-            torch.distributed.all_reduce(sums)
+        sums = self._over_processes(self._val_sums.to(self.device) if self.trainer.world_size > 1 else self._val_sums)
         loss, weight, margin, pairs = sums.tolist()
         values = self.val_accuracy.compute()
         named = {f"val/accuracy/{group}": values[group] for group in self.groups}
@@ -202,16 +219,19 @@ class RewardModule(L.LightningModule):
     def counts(self) -> tuple[int, int]:
         """Pairs seen and candidates encoded in training, over all processes; to be called on all of them."""
         sums = torch.tensor([self.pairs_seen, self.candidates_encoded], device=self.device)
+        pairs, candidates = self._over_processes(sums).tolist()
+        return pairs, candidates
+
+    def _over_processes(self, sums: Tensor) -> Tensor:
+        """Numbers added up over the processes, in place."""
         if self.trainer.world_size > 1:
             torch.distributed.all_reduce(sums)
-        pairs, candidates = sums.tolist()
-        return pairs, candidates
+        return sums
 
     def _log_step(self, loss: Tensor, sums: Tensor, rate: float) -> None:
         """Logs means over the pairs of the whole step, not means of the ranks' means."""
         if self.trainer.world_size > 1:
-            sums = torch.cat([sums, loss[None] / self.trainer.world_size])
-            torch.distributed.all_reduce(sums)
+            sums = self._over_processes(torch.cat([sums, loss[None] / self.trainer.world_size]))
             loss = sums[5]
         pairs = max(1, int(sums[2]))
         mean = sums[3] / (2 * pairs)
@@ -243,14 +263,22 @@ class RewardModule(L.LightningModule):
         """At the first step: a training whose gradients are all zero trains nothing, and would say so nowhere.
 
         Adapters are looked at apart: with gradient checkpointing and inputs without gradients the head alone would learn.
+        What is learned for each group is looked at in the first step that names a group.
         """
-        if self._checked or (loss == 0.0 and any(bool(chunk["weight"].any()) for chunk in batch)):
+        if not self._unchecked or (loss == 0.0 and any(bool(chunk["weight"].any()) for chunk in batch)):
             return  # pairs that are ranked right by far have a loss of exactly 0, and no gradient
-        self._checked = True
-        trained = [(name, p.grad) for name, p in self.named_parameters() if p.requires_grad]
-        adapters = [gradient for name, gradient in trained if ".lora_" in name]
-        for what, gradients in (("all", [gradient for _, gradient in trained]), ("the adapters'", adapters)):
-            if gradients and all(g is None or not bool(g.any()) for g in gradients):
+        trained = {name: p.grad for name, p in self.named_parameters() if p.requires_grad}
+        which: dict[str, list[Tensor | None]] = {
+            "all": list(trained.values()),
+            "the adapters'": [gradient for name, gradient in trained.items() if ".lora_" in name],
+            "the groups'": [gradient for name, gradient in trained.items() if name.startswith("model.steering.")],
+        }
+        named = any(bool((chunk["inputs"]["group"] >= 0).any()) for chunk in batch if "group" in chunk["inputs"])
+        for what in sorted(self._unchecked):
+            if what == "the groups'" and which[what] and not named:
+                continue
+            self._unchecked.discard(what)
+            if which[what] and all(g is None or not bool(g.any()) for g in which[what]):
                 raise UserError(
                     f"{what} gradients are zero at the first step, so nothing would be trained; with adapters and gradient "
                     "checkpointing the inputs need gradients; or every pair of the step has weight 0"

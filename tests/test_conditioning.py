@@ -25,7 +25,7 @@ GROUPS = ["Chile", "South Africa"]
 
 def config() -> dict[str, Any]:
     return {
-        "conditioning": {"name": "separate", "template": "The reader lives in {group}."},
+        "conditioning": {"name": "separate", "template": "The reader lives in {group}.", "group_dropout": 0.0},
         "model": {"max_length": 128, "overlong": "truncate", "dtype": "float32"},
         "trainer": {"precision": "32-true"},
     }
@@ -88,7 +88,8 @@ def test_a_group_without_a_model_and_no_group_at_all(tmp_path: Path) -> None:
 
 def document(**changes: object) -> dict[str, object]:
     good = {"schema": 1, "mode": "separate", "template": "{group}", "groups": {"Chile": "Chile"}}
-    return {**good, "max_length": 8, "overlong": "drop", **changes}
+    more = {"max_length": 8, "overlong": "drop", "default": False, "scale": None, "learned": None}
+    return {**good, **more, **changes}
 
 
 def test_a_groups_own_folder_is_a_model_without_groups(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from filelock import FileLock
+
+from scpo.evaluation.accuracy import steered_rows
 
 TWO = "groups.names=[Chile,South Africa]"
 FEW = ("trainer.max_steps=2", "evaluation.resamples=100", TWO)
@@ -144,6 +147,12 @@ def scpo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
         return Done(int(end.value.code or 0), shown.out, shown.err)
 
     return run
+
+
+def own_rows(run: Path) -> pd.DataFrame:
+    """A run's predictions without the rows of the steering check: every candidate once, under its own group."""
+    frame = pd.read_parquet(run / "predictions.parquet")
+    return frame[steered_rows(frame, str(run))].reset_index(drop=True)
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:

@@ -120,8 +120,10 @@ def scoring_batches(lengths: IntArray, tokens: int) -> list[IntArray]:
     return batches
 
 
-def collate(encoded: Encoded, rows: IntArray, pad_id: int) -> dict[str, torch.Tensor]:
+def collate(encoded: Encoded, rows: IntArray, pad_id: int, group: IntArray | None = None) -> dict[str, torch.Tensor]:
     """Texts as one right-padded batch: input_ids, attention_mask[, token_type_ids], each (len(rows), longest).
+
+    With `group`, (len(rows),) rows of the texts' groups in the model's steering, these are added as `group`.
 
     Padding is on the right whatever the tokenizer's setting, so that absolute positions and pooling cannot differ.
     """
@@ -136,6 +138,8 @@ def collate(encoded: Encoded, rows: IntArray, pad_id: int) -> dict[str, torch.Te
         types = np.zeros((len(rows), width), dtype=np.int64)
         types[mask] = encoded.types[source]
         batch["token_type_ids"] = torch.from_numpy(types)
+    if group is not None:
+        batch["group"] = torch.from_numpy(group)
     return batch
 
 
@@ -147,12 +151,17 @@ def pair_batch(
     weight: npt.NDArray[np.float64],
     group: IntArray,
     pad_id: int,
+    steer: IntArray | None = None,
+    unnamed: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
     """One chunk as tensors.
 
     Args:
         weight: (n_pairs,) weight of every pair: selection times balance.
         group: (n_pairs,) group code of every pair.
+        steer: (n_candidates,) row of each candidate's group in the model's steering, for a model that learns groups.
+        unnamed: (n_comparisons,) True for the comparisons whose group is not named this time: their rows become -1, or,
+            for a model that reads the group in the text, their texts are taken from the second half of `encoded`.
 
     Returns:
         `inputs` (see :func:`collate`), `chosen` and `rejected` (rows of the batch), `weight`, `gap` (float32), `group`, and
@@ -162,8 +171,15 @@ def pair_batch(
     inside = np.concatenate([comparisons.pairs[c] for c in chunk])
     order = np.argsort(rows)
     where = order[np.searchsorted(rows[order], np.stack([pairs.chosen[inside], pairs.rejected[inside]]))]
+    texts, told = rows, None if steer is None else steer[rows]
+    if unnamed is not None:
+        silent = np.concatenate([np.full(len(comparisons.candidates[c]), unnamed[c]) for c in chunk])
+        if told is not None:
+            told = np.where(silent, -1, told)
+        else:
+            texts = rows + np.where(silent, len(encoded) // 2, 0)
     return {
-        "inputs": collate(encoded, rows, pad_id),
+        "inputs": collate(encoded, texts, pad_id, told),
         "chosen": torch.from_numpy(where[0].astype(np.int64)),
         "rejected": torch.from_numpy(where[1].astype(np.int64)),
         "weight": torch.from_numpy(weight[inside].astype(np.float32)),

@@ -20,6 +20,9 @@ from scpo.data.pairs import Pairs
 
 Chunk = dict[str, Any]
 
+DROPOUT_STREAM = 1
+"""Tells the draws of group dropout from those of the plan, which has the same seed and epoch."""
+
 
 @dataclass(frozen=True)
 class PairSet:
@@ -32,6 +35,8 @@ class PairSet:
         pairs: positions into `encoded`.
         weight: (n_pairs,) selection weight times balance.
         group: (n_pairs,) group codes.
+        steer: (n_candidates,) rows of the candidates' groups in the model's steering; None for a model that learns none.
+        has_unnamed: `encoded` holds every text twice, with its group named and, after all of those, without.
     """
 
     encoded: Encoded
@@ -40,14 +45,20 @@ class PairSet:
     pairs: Pairs
     weight: npt.NDArray[np.float64]
     group: IntArray
+    steer: IntArray | None = None
+    has_unnamed: bool = False
 
     def grouped(self) -> Comparisons:
         """The pairs collected into comparisons."""
         return group_pairs(self.pairs, self.comparison, self.encoded.lengths)
 
-    def chunk(self, chunk: IntArray, comparisons: Comparisons, pad_id: int) -> Chunk:
-        """One chunk of comparisons as tensors."""
-        return pair_batch(self.encoded, chunk, comparisons, self.pairs, self.weight, self.group, pad_id)
+    def chunk(
+        self, chunk: IntArray, comparisons: Comparisons, pad_id: int, unnamed: npt.NDArray[np.bool_] | None = None
+    ) -> Chunk:
+        """One chunk of comparisons as tensors; see :func:`scpo.data.batching.pair_batch`."""
+        return pair_batch(
+            self.encoded, chunk, comparisons, self.pairs, self.weight, self.group, pad_id, self.steer, unnamed
+        )
 
     def describe(self, pair: int) -> str:
         """``chosen over rejected`` by candidate ids."""
@@ -57,14 +68,22 @@ class PairSet:
 class _Steps(Dataset[list[Chunk]]):
     """Item i is the list of chunks of step i on this rank; an empty list where the rank has nothing to do."""
 
-    def __init__(self, pair_set: PairSet, comparisons: Comparisons, steps: list[list[IntArray]], pad_id: int) -> None:
+    def __init__(
+        self,
+        pair_set: PairSet,
+        comparisons: Comparisons,
+        steps: list[list[IntArray]],
+        pad_id: int,
+        unnamed: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
         self.pair_set, self.comparisons, self.steps, self.pad_id = pair_set, comparisons, steps, pad_id
+        self.unnamed = unnamed
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __getitem__(self, i: int) -> list[Chunk]:
-        return [self.pair_set.chunk(chunk, self.comparisons, self.pad_id) for chunk in self.steps[i]]
+        return [self.pair_set.chunk(chunk, self.comparisons, self.pad_id, self.unnamed) for chunk in self.steps[i]]
 
 
 class _From:
@@ -89,6 +108,8 @@ class PreferenceData(L.LightningDataModule):
         pairs_per_step: whole comparisons are added to an optimiser step, over all processes, until it holds as many pairs.
         batch_tokens: most padded tokens of one forward pass.
         seed: of the order; epoch e always has the same plan.
+        group_dropout: share of the comparisons that are trained without their group, drawn anew in each epoch; needs a
+            `train` with `steer` or `has_unnamed`.
         num_workers: of the data loader; the order does not depend on it.
     """
 
@@ -101,12 +122,14 @@ class PreferenceData(L.LightningDataModule):
         pairs_per_step: int = 8,
         batch_tokens: int = 8192,
         seed: int = 0,
+        group_dropout: float = 0.0,
         num_workers: int = 0,
     ) -> None:
         super().__init__()
         self.train, self.val = train, val
         self.pad_id, self.pairs_per_step, self.batch_tokens = pad_id, pairs_per_step, batch_tokens
         self.seed, self.num_workers = seed, num_workers
+        self.group_dropout = group_dropout
         self._train = train.grouped()
         self._val = val.grouped() if val is not None else None
         self._counted: dict[int, int] = {}
@@ -114,6 +137,13 @@ class PreferenceData(L.LightningDataModule):
     def steps_of_epoch(self, epoch: int) -> list[IntArray]:
         """The plan of an epoch: one array of comparison positions per optimiser step."""
         return plan_epoch(self._train, self.pairs_per_step, self.seed, epoch)
+
+    def unnamed(self, epoch: int) -> npt.NDArray[np.bool_] | None:
+        """(n_comparisons,) the comparisons whose group is not named in an epoch; None without group dropout."""
+        if self.group_dropout <= 0 or (self.train.steer is None and not self.train.has_unnamed):
+            return None
+        draws = np.random.default_rng([self.seed, epoch, DROPOUT_STREAM]).random(len(self._train))
+        return np.asarray(draws < self.group_dropout)
 
     def _steps_in(self, epoch: int) -> int:
         if epoch not in self._counted:
@@ -145,7 +175,7 @@ class PreferenceData(L.LightningDataModule):
         shares = (rank_share(step, self._train, rank, world) for step in plan)
         steps = [chunk_step(share, self._train, self.batch_tokens) for share in shares]
         start = min(max(self.trainer.global_step - before, 0), len(steps))
-        return self._loader(_Steps(self.train, self._train, steps, self.pad_id), start)
+        return self._loader(_Steps(self.train, self._train, steps, self.pad_id, self.unnamed(epoch)), start)
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:
         """All validation pairs, each once over all ranks, in as many batches on every rank."""

@@ -59,6 +59,17 @@ class Encoded:
         """Token ids of text i."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
+    def joined(self, other: Encoded) -> Encoded:
+        """These texts, then the other's."""
+        types = None if self.types is None or other.types is None else np.concatenate([self.types, other.types])
+        return Encoded(
+            np.concatenate([self.ids, other.ids]),
+            types,
+            np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
+            np.concatenate([self.truncated, other.truncated]),
+            np.concatenate([self.dropped, other.dropped]),
+        )
+
     def same(self, i: int, j: int) -> bool:
         """True where two texts have equal token ids."""
         return bool(np.array_equal(self.text(i), self.text(j)))

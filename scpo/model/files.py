@@ -120,3 +120,11 @@ def model_fingerprint(folder: Path) -> str:
     patterns = (*WEIGHTS, *PICKLES, *TEXT_FILES)
     files = sorted({p for pattern in patterns for p in folder.glob(pattern) if p.is_file()})
     return sha256_json([[p.name, sha256_file(p)] for p in files])
+
+
+def steered_fingerprint(folder: Path) -> str:
+    """Hex hash of everything that can change a reward, what was learned for groups included."""
+    learned = sorted(p for p in (folder / "steering").rglob("*") if p.suffix in (".json", ".safetensors"))
+    return sha256_json(
+        [model_fingerprint(folder), [[p.relative_to(folder).as_posix(), sha256_file(p)] for p in learned]]
+    )

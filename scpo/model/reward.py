@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from scpo.errors import UserError
 from scpo.io import replace_folder
 from scpo.model.files import reward_head
 from scpo.model.head import head_modules, keep_float32, restore_head, wraps_linear
+from scpo.model.steering import Steering, SteeringOptions
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -49,11 +50,14 @@ class ModelOptions:
 
 
 class RewardNetwork(nn.Module):
-    """Token ids to one float32 reward per text.
+    """Token ids, and where it is steered each text's group, to one float32 reward per text.
 
     Decoders (whose head is a linear layer named `score` over every token) are read at the last token of the attention
     mask, so that a pad token equal to the end-of-text token cannot move the reading. Encoders are read by their own
     pooling. Heads compute in float32 under any dtype or autocast.
+
+    Attributes:
+        steering: what is learned for each group inside the network, or None.
     """
 
     def __init__(self, network: Any, formatter: Formatter, origin: str = "") -> None:
@@ -61,6 +65,7 @@ class RewardNetwork(nn.Module):
         self.network = network
         self.formatter = formatter
         self.origin = origin
+        self.steering: Steering | None = None
         base = self.classifier
         self.reads_last_token = isinstance(getattr(base, "score", None), nn.Linear) or wraps_linear(base)
         self._keep_head_float32()
@@ -68,6 +73,13 @@ class RewardNetwork(nn.Module):
     def _keep_head_float32(self) -> None:
         for module in head_modules(self.classifier).values():
             keep_float32(module)
+
+    def add_steering(self, groups: Sequence[str], options: SteeringOptions, *, freeze: bool = False) -> None:
+        """Learn something for each group, beginning with no change; with `freeze` the network itself is not trained."""
+        self.steering = Steering(groups, options, self.network).to(self.device)
+        if freeze:
+            for parameter in self.network.parameters():
+                parameter.requires_grad_(False)
 
     def merge(self) -> None:
         """Merge a LoRA into the weights, in place; nothing happens without one."""
@@ -90,8 +102,20 @@ class RewardNetwork(nn.Module):
         """Where the parameters are."""
         return next(self.parameters()).device
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Rewards (n,) in float32 of n right-padded texts (n, length)."""
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        group: Tensor | None = None,
+    ) -> Tensor:
+        """Rewards (n,) in float32 of n right-padded texts (n, length).
+
+        Args:
+            group: (n,) each text's row in `steering.groups`, -1 where none is named; None: no text has a group.
+        """
+        if self.steering is not None:
+            self.steering.steer(group)
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from scpo.conditioning import group_rows
 from scpo.data.batching import collate, scoring_batches
 from scpo.data.encode import Encoded, Turn
 from scpo.errors import UserError
@@ -22,6 +23,7 @@ def score_encoded(
     model: RewardNetwork,
     encoded: Encoded,
     *,
+    group: npt.NDArray[np.int64] | None = None,
     batch_tokens: int = 8192,
     progress: Progress | None = None,
     names: Sequence[str] | None = None,
@@ -32,6 +34,7 @@ def score_encoded(
     restored afterwards.
 
     Args:
+        group: (n,) each text's row in the model's steering, -1 for no group; None: no text has a group.
         batch_tokens: most padded tokens of one forward pass.
         progress: called with (texts done, texts in all) on this process.
         names: of the texts, for messages.
@@ -48,7 +51,8 @@ def score_encoded(
     try:
         with torch.inference_mode():
             for rows in batches:
-                inputs = {k: v.to(model.device) for k, v in collate(encoded, rows, model.pad_id).items()}
+                told = None if group is None else group[rows]
+                inputs = {k: v.to(model.device) for k, v in collate(encoded, rows, model.pad_id, told).items()}
                 rewards[torch.from_numpy(rows)] = model(**inputs).cpu().double()
                 done += len(rows)
                 if progress is not None:
@@ -82,7 +86,11 @@ def score_texts(
     batch_tokens: int = 8192,
     progress: Progress | None = None,
 ) -> FloatArray:
-    """Rewards (n,) float32 of n texts; equal texts are scored once. See :func:`score_encoded`."""
+    """Rewards (n,) float32 of n texts; equal texts with equal groups are scored once. See :func:`score_encoded`.
+
+    Args:
+        groups: each text's group or None; read in the text, or looked up in the model's steering where it has one.
+    """
     n = len(prompts)
     histories = histories if histories is not None else [()] * n
     groups = groups if groups is not None else [None] * n
@@ -92,13 +100,15 @@ def score_texts(
         key = (prompt, response, tuple((t["role"], t["content"]) for t in history), group)
         inverse[i] = places.setdefault(key, len(places))
     firsts = np.unique(inverse, return_index=True)[1]
+    told = [groups[i] for i in firsts]
+    rows = None if model.steering is None else group_rows(model.steering.groups, told)
     encoded = model.formatter.encode(
         [prompts[i] for i in firsts],
         [responses[i] for i in firsts],
         [histories[i] for i in firsts],
-        [groups[i] for i in firsts],
+        told if rows is None else None,
     )
-    return score_encoded(model, encoded, batch_tokens=batch_tokens, progress=progress)[inverse]
+    return score_encoded(model, encoded, group=rows, batch_tokens=batch_tokens, progress=progress)[inverse]
 
 
 def _rank_and_world() -> tuple[int, int]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from scpo.conditioning import MODES
+from scpo.conditioning import LEARNED, MODES
 from scpo.errors import UserError
 from scpo.io import sha256_json
 
@@ -70,6 +70,9 @@ def check_train_config(config: Config) -> None:
     check.bounds("balance.effective_beta", config["balance"]["effective_beta"], 0, 1, high_open=True)
     check.one_of("conditioning.name", config["conditioning"]["name"], MODES)
     check.that(lambda: check_template(config["conditioning"]["template"], {"group"}, "conditioning.template"))
+    _check_conditioning(config["conditioning"], check)
+    check.bounds("balance.eta", config["balance"]["eta"], 0, None, low_open=True)
+    check.bounds("balance.adjustment", config["balance"]["adjustment"], 0, None)
     check.bounds("optim.lr", config["optim"]["lr"], 0, None, low_open=True)
     check.bounds("optim.weight_decay", config["optim"]["weight_decay"], 0, None)
     betas = config["optim"].get("betas", [0.9, 0.999])
@@ -119,6 +122,33 @@ def check_train_config(config: Config) -> None:
     check.bounds("model.max_length", config["model"]["max_length"], 16, None, whole=True)
     _check_shared(config, check)
     check.raise_all()
+
+
+def _check_conditioning(conditioning: Config, check: _Checks) -> None:
+    name = conditioning["name"]
+    check.bounds("conditioning.group_dropout", conditioning["group_dropout"], 0, 1, high_open=True)
+    check.bounds("conditioning.lr_scale", conditioning["lr_scale"], 0, None, low_open=True)
+    for key in ("freeze", "embedding"):
+        if not isinstance(conditioning[key], bool):
+            check.add(f"conditioning.{key}: expected true or false, found {conditioning[key]!r}")
+    for key, least in (("head_rank", 0), ("adapter_rank", 1)):
+        if conditioning[key] is not None:
+            check.bounds(f"conditioning.{key}", conditioning[key], least, 4096, whole=True)
+    check.bounds("conditioning.adapter_alpha", conditioning["adapter_alpha"], 0, None, low_open=True)
+    targets = conditioning["adapter_targets"]
+    if not isinstance(targets, str) and not (
+        isinstance(targets, list) and targets and all(isinstance(t, str) for t in targets)
+    ):
+        check.add(f"conditioning.adapter_targets: expected all-linear or names of modules, found {targets!r}")
+    own = {"embedding": conditioning["embedding"] is True, "head": conditioning["head_rank"] is not None}
+    own["adapter"] = conditioning["adapter_rank"] is not None
+    if name not in LEARNED and any(own.values()):
+        given = next(key for key, there in own.items() if there)
+        check.add(f"conditioning={name}: learns nothing for each group; choose conditioning={given}")
+    elif not own.get(name, True):
+        check.add(
+            f"conditioning={name}: expected what the mode is named for, found it switched off; choose another mode"
+        )
 
 
 def known_strategies() -> list[str]:
@@ -184,6 +214,7 @@ def _check_shared(config: Config, check: _Checks) -> None:
         if value is not None and not isinstance(value, str):
             check.add(f"{key}: expected a path or an id as text, found {value!r}")
     check.one_of("evaluation.split", evaluation["split"], ("test", "val", "train", "all"))
+    check.bounds("evaluation.steering_sample", evaluation["steering_sample"], 0, None, whole=True)
     check.bounds("evaluation.min_clusters", evaluation["min_clusters"], 1, None, whole=True)
     check.bounds("evaluation.min_pairs", evaluation["min_pairs"], 1, None, whole=True)
     check.bounds("evaluation.resamples", evaluation["resamples"], 100, 1_000_000, whole=True)

@@ -16,15 +16,16 @@ from scpo.data.manifest import read_manifest
 from scpo.errors import UserError
 from scpo.evaluation.predictions import read_predictions
 from scpo.io import read_json, sha256_file
-from scpo.model.files import model_fingerprint, resolve_model, reward_head
-from scpo.model.reward import ModelOptions, load_model
+from scpo.model.files import model_fingerprint, resolve_model, reward_head, steered_fingerprint
+from scpo.model.reward import ModelOptions
+from scpo.model.steering_files import load_steered
 from scpo.model.trained import trained_rows
 from scpo.run.config import Config, check_evaluate_config, config_hash
 from scpo.run.folder import RunFolder, default_run_dir
 from scpo.run.inputs import RunData, check_groups, check_reference, load_data
 from scpo.run.launch import read_config
 from scpo.run.measure import measure
-from scpo.run.predict import count_notes, predict, with_reference
+from scpo.run.predict import count_notes, predict, under_other_groups, with_reference
 from scpo.run.progress import Progress
 from scpo.run.rewards import score_reference, set_threads, tell
 
@@ -163,7 +164,7 @@ def _score_and_measure(config: Config, model: Path, run_dir: Path | None, comman
     folder = RunFolder(out, config)
     inputs = {
         "data": str(data.manifest["content_hash"]),
-        "models": " ".join(model_fingerprint(f) for f in sorted(set(folders.values()))),
+        "models": " ".join(steered_fingerprint(f) for f in sorted(set(folders.values()))),
         "reference": model_fingerprint(reference) if reference is not None else "none",
     }
     if folder.is_finished(inputs):
@@ -198,14 +199,16 @@ def _score(config: Config, data: RunData, folders: dict[str, Path], steering: di
         options = replace(options, template=steering["template"])
     tables, several = [], []
     for folder in dict.fromkeys(folders.values()):
-        model, notes = load_model(folder, options, require_head=True)
+        model, notes = load_steered(folder, options)
         tell(notes)
         served = [g for g in data.groups if folders[g] == folder]
         table, counts = predict(config, data, model, served, mode, Progress(f"scoring with {folder.name}", sys.stderr))
         tables.append(table)
+        conditions = served if mode == "separate" else [None, *(steering["groups"] if steering is not None else ())]
+        tables.append(under_other_groups(config, data, model, conditions, mode))
         several.append(counts)
     data.notes += count_notes("Test", several)
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat([table for table in tables if len(table)], ignore_index=True)
 
 
 def _leave_out_trained(data: RunData, config: Config, folders: dict[str, Path], is_run: bool) -> None:

@@ -81,7 +81,11 @@ def finish(config: Config, inputs: Inputs, folder: RunFolder) -> dict[str, Any]:
     results = {part.name: read_json(folder.work / f"{part.name}.json") for part in parts}
     frame = pd.concat([read_predictions(folder.work / f"{part.name}.parquet") for part in parts], ignore_index=True)
     frame = with_reference(frame, data, inputs.rewards)
-    conditioning.write_steering(run_dir / "model", config, data.groups, config["conditioning"]["name"])
+    scale = {group: values for r in results.values() for group, values in r["scale"].items()}
+    learned = next(iter(results.values()))["learned"]
+    conditioning.write_steering(
+        run_dir / "model", config, data.groups, config["conditioning"]["name"], scale or None, learned
+    )
     train = {key: sum(r[key] for r in results.values()) for key in ("pairs", "candidates_encoded", "seconds")}
     notes = [*data.notes, *training_notes(results)]
     if config["conditioning"]["name"] == "separate" and config["balance"]["name"] != "none":

@@ -6,15 +6,17 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping, ModelCheckpoint
 
 from scpo.data.datamodule import PairSet, PreferenceData
+from scpo.dro import GroupDRO
 from scpo.errors import UserError
 from scpo.lit import MONITORS, RewardModule
 from scpo.model.reward import RewardNetwork
@@ -34,15 +36,32 @@ def make_schedule(optimizer: torch.optim.Optimizer, total_steps: int, *, name: s
         raise UserError(f"schedule.name: expected a name of transformers.get_scheduler, found {name!r}") from error
 
 
-def make_optimizer(parameters: Iterable[torch.Tensor], *, factory: dict[str, Any]) -> torch.optim.Optimizer:
-    """The optimiser of the config's `optim.factory`."""
+def make_optimizer(parameters: list[dict[str, Any]], *, factory: dict[str, Any]) -> torch.optim.Optimizer:
+    """The optimiser of the config's `optim.factory` over groups of parameters."""
     from hydra.utils import instantiate
 
-    return instantiate(factory)(list(parameters))
+    return instantiate(factory)(parameters)
+
+
+def make_dro(config: Config, train: PairSet, groups: list[str], pairs_per_step: float) -> GroupDRO | None:
+    """Group DRO over the training pairs where the config asks for it and there is more than one group to weigh."""
+    balance = config["balance"]
+    counts = np.bincount(train.group, minlength=len(groups)).tolist()
+    if balance["name"] != "dro" or sum(n > 0 for n in counts) < 2:
+        return None
+    return GroupDRO(
+        counts, pairs_per_step=pairs_per_step, eta=float(balance["eta"]), adjustment=float(balance["adjustment"])
+    )
 
 
 def fit_part(
-    config: Config, model: RewardNetwork, groups: list[str], train: PairSet, val: PairSet | None, folder: Path, name: str
+    config: Config,
+    model: RewardNetwork,
+    groups: list[str],
+    train: PairSet,
+    val: PairSet | None,
+    folder: Path,
+    name: str,
 ) -> dict[str, Any]:
     """Train a model in place on pairs; returns `pairs`, `candidates_encoded`, `seconds`, `steps` and `best_step`.
 
@@ -60,6 +79,7 @@ def fit_part(
         pairs_per_step=config["batch"]["pairs"],
         batch_tokens=config["batch"]["tokens"],
         seed=config["seed"],
+        group_dropout=float(config["conditioning"]["group_dropout"]),
         num_workers=config["batch"]["workers"],
     )
     total = data.total_steps(trainer_config["max_epochs"], trainer_config["max_steps"])
@@ -75,6 +95,8 @@ def fit_part(
         centering=config["loss"]["centering"],
         clip=trainer_config["gradient_clip_val"],
         seed=config["seed"],
+        steering_lr_scale=float(config["conditioning"]["lr_scale"]),
+        dro=make_dro(config, train, groups, data.mean_pairs_per_step()),
     )
     checkpoints = folder / "checkpoints" / name
     best, callbacks = make_callbacks(config, checkpoints, name, val is not None)

@@ -22,12 +22,14 @@ from scpo.evaluation.predictions import write_predictions
 from scpo.io import write_json
 from scpo.model.head import head_hash
 from scpo.model.reward import ModelOptions, RewardNetwork, load_model, load_tokenizer
+from scpo.model.steering import SteeringOptions
+from scpo.model.steering_files import describe, save_steering
 from scpo.model.trained import write_trained_on
 from scpo.run.config import Config
 from scpo.run.fit import fit_part
 from scpo.run.folder import is_main_process
 from scpo.run.inputs import RunData, check_groups
-from scpo.run.predict import Counts, count_by, predict
+from scpo.run.predict import Counts, count_by, predict, scales, under_other_groups
 from scpo.run.rewards import FloatArray, tell
 
 
@@ -64,6 +66,20 @@ def model_options(config: Config) -> ModelOptions:
         lora=model.get("lora"),
         allow_pickle=model["allow_pickle"],
         attention=model["attention"],
+        seed=config["seed"],
+    )
+
+
+def steering_options(config: Config) -> SteeringOptions:
+    """What the config's model learns for each group."""
+    conditioning = config["conditioning"]
+    targets = conditioning["adapter_targets"]
+    return SteeringOptions(
+        embedding=conditioning["embedding"],
+        head_rank=conditioning["head_rank"],
+        adapter_rank=conditioning["adapter_rank"],
+        adapter_alpha=float(conditioning["adapter_alpha"]),
+        adapter_targets=targets if isinstance(targets, str) else tuple(targets),
         seed=config["seed"],
     )
 
@@ -139,10 +155,14 @@ def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: 
     data = inputs.data
     model, notes = load_model(inputs.start, model_options(config))
     tell(notes)
+    mode = config["conditioning"]["name"]
+    if mode in conditioning.LEARNED:
+        model.add_steering(data.groups, steering_options(config), freeze=bool(config["conditioning"]["freeze"]))
     codes = [data.groups.index(g) for g in part.groups]
     in_part = np.isin(data.group_code, codes)
     inside = in_part[inputs.pairs.chosen]
-    train, counts = pair_set(config, data, model, inputs.pairs[inside], inputs.weight[inside])
+    dropout = config["conditioning"]["group_dropout"] > 0
+    train, counts = pair_set(config, data, model, inputs.pairs[inside], inputs.weight[inside], unnamed=dropout)
     if not len(train.pairs):
         raise UserError(
             f"{part.name}: no training pair is left at model.max_length={config['model']['max_length']}: {counts}"
@@ -155,33 +175,46 @@ def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: 
         head = head_hash(model.classifier)
         tell([f"{part.name}: {len(train.pairs)} training pairs; head {head}; one input: {sample}"])
     result = fit_part(config, model, data.groups, train, val if len(val.pairs) else None, run_dir, part.name)
-    mode = config["conditioning"]["name"]
     frame, test_counts = predict(config, data, model, part.groups, mode)
+    default = [None] if mode != "separate" else []
+    others = under_other_groups(config, data, model, [*default, *part.groups], mode)
+    scale = scales(config, data, model, part.groups, mode) if mode != "none" else {}
     if is_main_process():
         folder = run_dir / "model" / part.folder
         model.save(folder)
+        save_steering(model, folder)
         if part.folder != ".":
             conditioning.write_steering(folder, config, part.groups, "none")
         unit = "comparison_id" if config["split"]["method"] == "row" else "cluster_id"
         write_trained_on(folder, unit, data.frame[in_part & (data.frame["split"] == "train")])
+        frame = pd.concat([frame, others], ignore_index=True) if len(others) else frame
         write_predictions(frame, run_dir / "work" / f"{part.name}.parquet")
-        write_json(done, {**result, "counts": {"Training": counts, "Validation": val_counts, "Test": test_counts}})
+        happened = {"Training": counts, "Validation": val_counts, "Test": test_counts}
+        write_json(done, {**result, "counts": happened, "scale": scale, "learned": describe(model)})
 
 
 def pair_set(
-    config: Config, data: RunData, model: RewardNetwork, pairs: Pairs, weight: npt.NDArray[np.float64]
+    config: Config,
+    data: RunData,
+    model: RewardNetwork,
+    pairs: Pairs,
+    weight: npt.NDArray[np.float64],
+    *,
+    unnamed: bool = False,
 ) -> tuple[PairSet, Counts]:
-    """Encode the candidates of pairs; pairs whose texts are equal once truncated are left out and counted."""
+    """Encode the candidates of pairs; pairs whose texts are equal once truncated are left out and counted.
+
+    Args:
+        unnamed: a model that reads the group in the text gets every text without it as well, for group dropout.
+    """
     rows = np.unique(np.concatenate([pairs.chosen, pairs.rejected]))
     frame = data.frame.iloc[rows]
-    groups = list(frame["group"])
-    encoded = model.formatter.encode(
-        list(frame["prompt"]),
-        list(frame["response"]),
-        list(frame["history"]),
-        conditioning.named_groups(config["conditioning"]["name"], groups),
-        list(frame["candidate_id"]),
-    )
+    groups, mode = list(frame["group"]), config["conditioning"]["name"]
+    prompts, responses, histories = (list(frame[column]) for column in ("prompt", "response", "history"))
+    names = list(frame["candidate_id"])
+    named = conditioning.named_groups(mode, groups)
+    encoded = model.formatter.encode(prompts, responses, histories, named, names)
+    silent = model.formatter.encode(prompts, responses, histories) if unnamed and mode == "prefix" else None
     moved = Pairs(np.searchsorted(rows, pairs.chosen), np.searchsorted(rows, pairs.rejected), pairs.gap)
     equal = [encoded.same(int(i), int(j)) for i, j in zip(moved.chosen, moved.rejected, strict=True)]
     keep = ~np.array(equal, dtype=bool)
@@ -191,12 +224,14 @@ def pair_set(
     }
     return (
         PairSet(
-            encoded,
+            encoded.joined(silent) if silent is not None else encoded,
             frame["candidate_id"].to_numpy(dtype=object),
             data.comparison[rows],
             moved[keep],
             weight[keep],
             data.group_code[rows][moved.chosen][keep],
+            None if model.steering is None else conditioning.group_rows(model.steering.groups, groups),
+            silent is not None,
         ),
         counts,
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from world import Command, World
+from world import Command, World, own_rows
 
 from scpo.cli import score as module
 from scpo.conditioning import STEERING
@@ -59,7 +59,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def test_rewards_are_those_of_the_run(scpo: Command, separate: Path, world: World, tmp_path: Path) -> None:
-    saved = pd.read_parquet(separate / "predictions.parquet")
+    saved = own_rows(separate)
     table = pd.read_parquet(world.data / "comparisons.parquet").set_index("candidate_id")
     saved = pd.concat([saved[saved["group"] == g].head(6) for g in ("South Africa", "Chile")])
     rows = [

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from world import Command, World
+from world import Command, World, own_rows
 
 from scpo.io import read_json
 
@@ -280,7 +279,7 @@ def test_a_pretrained_encoder_trains(scpo: Command, world: World, tmp_path: Path
     ]
     done = scpo("train", *world.overrides(*more, "model.max_length=64", f"run_dir={tmp_path / 'run'}"))
     assert done.code == 0, done.err
-    predictions = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    predictions = own_rows(tmp_path / "run")
     assert set(predictions["group"]) == {"Chile", "South Africa"}
     assert predictions["reward"].notna().all()
     assert predictions["reference_reward"].notna().all()

@@ -7,9 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from world import World, compose, tree
+from world import World, compose, own_rows, tree
 
 from scpo.errors import UserError
 from scpo.io import read_json
@@ -41,7 +40,7 @@ def own_files(run: Path) -> dict[str, tuple[int, int]]:
 
 def test_saved_predictions_give_the_same_numbers_and_load_no_model(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = own_files(run)
-    monkeypatch.setattr(module, "load_model", None)
+    monkeypatch.setattr(module, "load_steered", None)
     out, metrics = measured(f"run={run}")
     assert out.parent == run / "evaluations"
     assert len(out.name) == 8
@@ -61,8 +60,8 @@ def test_scoring_again_gives_the_rewards_that_the_run_saved(world: World, run: P
     out, metrics = measured(f"run={run}", f"data.dir={world.data}", QUICK, f"run_dir={tmp_path / 'out'}")
     assert out == tmp_path / "out"
     assert own_files(run) == before
-    saved = pd.read_parquet(run / "predictions.parquet").set_index("candidate_id")
-    again = pd.read_parquet(out / "predictions.parquet").set_index("candidate_id")
+    saved = own_rows(run).set_index("candidate_id")
+    again = own_rows(out).set_index("candidate_id")
     assert set(saved.index) == set(again.index)
     assert (saved["reward"] - again["reward"].loc[saved.index]).abs().max() < 1e-5
     assert (saved["reference_reward"] - again["reference_reward"].loc[saved.index]).abs().max() < 1e-5
@@ -74,7 +73,7 @@ def test_a_second_evaluation_of_the_same_is_read(
 ) -> None:
     overrides = (f"run={run}", f"data.dir={world.data}", QUICK, f"run_dir={tmp_path / 'out'}", "groups.names=[Chile]")
     _, first = measured(*overrides)
-    monkeypatch.setattr(module, "load_model", None)
+    monkeypatch.setattr(module, "load_steered", None)
     assert measured(*overrides)[1] == first
 
 
@@ -99,7 +98,7 @@ def test_any_reward_model_without_training(world: World, tmp_path: Path) -> None
     out, metrics = measured(*base, f"run_dir={tmp_path / 'plain'}")
     assert metrics["by_group"]["Chile"]["reference"]["distinctive"] is None
     assert metrics["train"] is None or metrics["train"]["pairs"] in (0, None)
-    frame = pd.read_parquet(out / "predictions.parquet")
+    frame = own_rows(out)
     assert frame["conditioned_on"].isna().all()
     # Measured against itself, it is wrong on every distinctive pair and right on every shared one.
     _, metrics = measured(*base, f"reference.name_or_path={world.model}", f"run_dir={tmp_path / 'self'}")
@@ -112,7 +111,7 @@ def test_the_same_model_has_the_same_rewards_at_any_batch_size(world: World, tmp
     frames = []
     for tokens in (64, 8192):
         out, _ = measured(*base, f"batch.tokens={tokens}", f"run_dir={tmp_path / str(tokens)}")
-        frames.append(pd.read_parquet(out / "predictions.parquet").set_index("candidate_id")["reward"])
+        frames.append(own_rows(out).set_index("candidate_id")["reward"])
     assert (frames[0] - frames[1].loc[frames[0].index]).abs().max() < 1e-5
 
 

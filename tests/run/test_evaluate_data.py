@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from world import World, compose
+from world import World, compose, own_rows
 
 from scpo.data.manifest import finish
 from scpo.data.prism import read_prism
@@ -32,7 +32,7 @@ def measured(*overrides: str) -> tuple[pd.DataFrame, dict[str, Any], Path]:
     """Evaluate with these overrides: predictions, metrics and the folder."""
     given = {o.split("=")[0] for o in overrides}
     out, metrics = evaluate(compose(*overrides, name="evaluate"), given, "scpo evaluate")
-    return pd.read_parquet(out / "predictions.parquet"), metrics, out
+    return own_rows(out), metrics, out
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def note(metrics: dict[str, Any]) -> dict[str, int]:
 
 def test_the_same_data_by_name_keep_the_runs_split(world: World, run: Path, trained: set[str], tmp_path: Path) -> None:
     found, metrics, _ = measured(f"run={run}", f"data.dir={world.data}", QUICK, f"run_dir={tmp_path / 'out'}")
-    saved = pd.read_parquet(run / "predictions.parquet")
+    saved = own_rows(run)
     assert sorted(found["candidate_id"]) == sorted(saved["candidate_id"])
     assert not set(found["cluster_id"]) & trained
     assert {g: metrics["by_group"][g]["n_clusters"] for g in GROUPS} == saved.groupby("group")[
@@ -261,5 +261,5 @@ def test_a_length_that_is_asked_for_is_used(world: World, run: Path, tmp_path: P
     model, _ = load_model(run / "model" / "United_States", ModelOptions(max_length=16), require_head=True)
     rewards = score_texts(model, list(table["prompt"]), list(table["response"]))
     assert abs(found["reward"].to_numpy() - rewards).max() < 1e-5
-    saved = pd.read_parquet(run / "predictions.parquet").set_index("candidate_id")["reward"]
+    saved = own_rows(run).set_index("candidate_id")["reward"]
     assert abs(found["reward"].to_numpy() - saved.loc[found["candidate_id"]].to_numpy()).max() > 1e-3

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from world import World, compose, tree
+from world import World, compose, own_rows, tree
 
 from scpo.errors import UserError
 from scpo.io import read_json
@@ -82,7 +82,7 @@ def test_the_folder_holds_what_the_design_says(world: World, tmp_path: Path, mod
         assert group["distinctive"]["n_pairs"] + group["shared"]["n_pairs"] == group["n_pairs"]
     assert "NaN" not in (folder / "metrics.json").read_text(encoding="utf-8")
 
-    check_predictions(world, pd.read_parquet(folder / "predictions.parquet"), mode)
+    check_predictions(world, own_rows(folder), mode)
     check_model(folder / "model", mode)
     for page in ("report.md", "report.html"):
         text = (folder / page).read_text(encoding="utf-8")
@@ -136,7 +136,7 @@ def test_prediction_is_what_transformers_alone_computes(world: World, tmp_path: 
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     execute(world.config("conditioning=none"), tmp_path / "run", "")
-    found = pd.read_parquet(tmp_path / "run" / "predictions.parquet").head(5)
+    found = own_rows(tmp_path / "run").head(5)
     table = pd.read_parquet(world.data / "comparisons.parquet").set_index("candidate_id").loc[found["candidate_id"]]
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run" / "model").eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
@@ -177,7 +177,7 @@ def test_the_same_run_gives_the_same_numbers(world: World, tmp_path: Path) -> No
     config = world.config("groups.names=[Chile]")
     first = execute(config, tmp_path / "a", "")
     assert no_seconds(execute(config, tmp_path / "b", "")) == no_seconds(first)
-    one, two = (pd.read_parquet(tmp_path / n / "predictions.parquet")["reward"] for n in "ab")
+    one, two = (own_rows(tmp_path / n)["reward"] for n in "ab")
     assert (one == two).all()
 
 
@@ -189,11 +189,11 @@ def test_other_data_at_the_same_place_run_again(world: World, tmp_path: Path) ->
     shutil.copytree(world.data, data, ignore=shutil.ignore_patterns("reference"))
     config = world.config(f"data.dir={data}", "groups.names=[Chile]")
     execute(config, tmp_path / "run", "")
-    old = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    old = own_rows(tmp_path / "run")
     shutil.rmtree(data)
     finish(read_prism(world.raw / "prism"), data, seed=5)
     execute(config, tmp_path / "run", "")
-    new = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    new = own_rows(tmp_path / "run")
     assert set(new["cluster_id"]) != set(old["cluster_id"])
 
 
@@ -267,7 +267,7 @@ def test_without_a_reference_only_full_runs(world: World, tmp_path: Path) -> Non
     assert chile["shared"] is None or chile["shared"]["accuracy"] is None
     assert metrics["baselines"]["reference"] is None
     assert metrics["gap"]["to_reference"] is None
-    assert pd.read_parquet(tmp_path / "b" / "predictions.parquet")["reference_reward"].isna().all()
+    assert own_rows(tmp_path / "b")["reference_reward"].isna().all()
     # A reference beside a starting model from scratch serves every arm.
     metrics = execute(compose(*base, f"reference.name_or_path={world.model}"), tmp_path / "c", "")
     assert metrics["by_group"]["Chile"]["reference"]["distinctive"] == 0.0
@@ -311,7 +311,7 @@ def test_the_papers_split_trains(world: World, tmp_path: Path) -> None:
     config = world.config("split=paper", "groups.names=[Mexico]")
     metrics = execute(config, tmp_path / "run", "")
     table = pd.read_parquet(world.data / "comparisons.parquet")
-    found = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    found = own_rows(tmp_path / "run")
     assert list(metrics["by_group"]) == ["Mexico"]
     prepared = table[(table["split"] == "test") & (table["group"] == "Mexico")]
     assert set(found["cluster_id"]) != set(prepared["cluster_id"]), "another split than the prepared one"
@@ -323,7 +323,7 @@ def test_an_attribute_steers(world: World, tmp_path: Path) -> None:
     assert list(metrics["by_group"]) == ["Jewish"]
     steering = read_json(tmp_path / "run" / "model" / "steering" / "steering.json")
     assert list(steering["groups"]) == ["Jewish"]
-    found = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    found = own_rows(tmp_path / "run")
     assert set(found["conditioned_on"]) == {"Jewish"}
     assert all(dict(a)["group"] not in ("Jewish", None) for a in found["attributes"]), "the country is kept beside it"
 

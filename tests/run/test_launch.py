@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from world import World
+from world import World, own_rows
 
 from scpo.errors import UserError
 from scpo.io import read_json
@@ -47,7 +46,7 @@ def test_two_processes_train_the_model_of_one(world: World, tmp_path: Path) -> N
     losses = [curve(tmp_path / name) for name in ("one", "two")]
     assert list(losses[0]) == list(losses[1]) == list(range(6))
     np.testing.assert_allclose(list(losses[1].values()), list(losses[0].values()), rtol=1e-5, atol=1e-5)
-    tables = [pd.read_parquet(tmp_path / name / "predictions.parquet") for name in ("one", "two")]
+    tables = [own_rows(tmp_path / name) for name in ("one", "two")]
     assert list(tables[0]["candidate_id"]) == list(tables[1]["candidate_id"])
     np.testing.assert_allclose(tables[1]["reward"], tables[0]["reward"], rtol=1e-5, atol=1e-5)
     for key in ("pairs", "candidates_encoded"):

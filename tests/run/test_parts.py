@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from world import Command, World, compose
+from world import Command, World, compose, own_rows
 
 from scpo.data.encode import Formatter
 from scpo.errors import UserError
@@ -131,7 +131,7 @@ def test_texts_that_are_too_long_are_dropped_everywhere_and_counted(world: World
     assert metrics["notes"].count(f"Candidates over {LONG} tokens (model.overlong=drop): {told}") == 1
     assert metrics == read_json(tmp_path / "run" / "metrics.json")
     assert "NaN" not in (tmp_path / "run" / "metrics.json").read_text(encoding="utf-8")
-    found = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    found = own_rows(tmp_path / "run")
     left = table[~long & (table["split"] == "test")]
     assert sorted(found["candidate_id"]) == sorted(left["candidate_id"])
     assert np.isfinite(found[["reward", "reference_reward"]]).all(axis=None)
@@ -183,7 +183,7 @@ def test_the_length_counts_the_name_of_the_group(world: World, tmp_path: Path) -
     formatter = Formatter(load_tokenizer(world.model), max_length=LONG, overlong="drop", template=template)
     encoded = formatter.encode(list(table["prompt"]), list(table["response"]), None, list(table["group"]))
     assert encoded.dropped.sum() > long.sum()
-    found = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    found = own_rows(tmp_path / "run")
     want = table[~encoded.dropped & (table["split"] == "test").to_numpy()]
     assert sorted(found["candidate_id"]) == sorted(want["candidate_id"])
 
@@ -212,6 +212,6 @@ def test_each_precision_trains_on_the_cpu(world: World, tmp_path: Path, precisio
     steering = json.loads((tmp_path / "run" / "model" / "steering" / "steering.json").read_text(encoding="utf-8"))
     assert str(steering["trained_precision"]) == precision
     # Rewards are of the saved weights in float32, whatever training was done in: they moved away from the start's.
-    found = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    found = own_rows(tmp_path / "run")
     assert np.isfinite(found["reward"]).all()
     assert (found["reward"] != found["reference_reward"]).any()
