@@ -85,6 +85,7 @@ def write_steering(
     mode: str,
     scale: dict[str, list[float]] | None = None,
     learned: dict[str, Any] | None = None,
+    default: bool | None = None,
 ) -> None:
     """Write ``model/steering/steering.json``: what a later reader must know to ask the model in the way it was trained.
 
@@ -93,6 +94,7 @@ def write_steering(
     Args:
         scale: mean and standard deviation of each group's rewards, to put groups on one scale.
         learned: what :func:`scpo.model.steering_files.describe` says of the learned steering.
+        default: rewards without a group were trained for; None: as the config's group dropout says.
     """
     conditioning = config["conditioning"]
     write_json(
@@ -102,7 +104,7 @@ def write_steering(
             "mode": mode,
             "template": conditioning["template"],
             "groups": {group: part.folder for part in parts(mode, groups) for group in part.groups},
-            "default": has_default(mode, float(conditioning["group_dropout"])),
+            "default": has_default(mode, conditioning["group_dropout"]) if default is None else default,
             "scale": scale,
             "learned": learned,
             "max_length": config["model"]["max_length"],

@@ -46,7 +46,11 @@ def known_keys(tree: Path, name: str) -> dict[str, tuple[set[str], set[str]]]:
             sections[group] = (set.union(*files), set.intersection(*files))
         else:
             sections |= _sections_of(read_yaml(tree / f"{group}.yaml"))
-    return sections | _sections_of({k: v for k, v in primary.items() if k not in ("defaults", "hydra")})
+    for key, (some, every) in _sections_of({k: v for k, v in primary.items() if k not in ("defaults", "hydra")}).items():
+        # The primary config may set keys of a group's section; what all choices have is in that section whatever it sets.
+        known, always = sections.get(key, (set(), every))
+        sections[key] = (known | some, always)
+    return sections
 
 
 def _sections_of(document: dict[str, Any]) -> dict[str, tuple[set[str], set[str]]]:

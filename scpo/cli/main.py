@@ -16,6 +16,7 @@ COMMANDS = {
     "prepare": "raw data (PRISM, GlobalOpinionQA, your own) to a table of comparisons",
     "train": "train reward models for groups; -m sweeps (Hydra)",
     "evaluate": "measure a run again, on other data, or any reward model (Hydra)",
+    "adapt": "add a group to a steered model from a few comparisons (Hydra)",
     "score": "rewards for JSON lines of prompt and response",
     "table": "collect the runs of a folder into one table",
 }

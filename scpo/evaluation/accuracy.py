@@ -32,8 +32,8 @@ class ScoredPairs:
         reference: chosen and rejected reference rewards, float32, (2, n_pairs); None without a reference.
         longer: the chosen response is strictly the longer one; None where lengths are not known.
         attributes: those of the pair's annotator.
-        counts: what was looked at and left out: rows, rows under another group's condition, candidates without a
-            score, pairs of tied scores.
+        counts: what was looked at and left out: rows, rows under another condition than their own (another group's, or
+            none beside the own), candidates that have only such rows, candidates without a score, pairs of tied scores.
     """
 
     groups: list[str]
@@ -65,13 +65,17 @@ def difference(chosen: Float32Array, rejected: Float32Array) -> Float32Array:
 def steered_rows(frame: pd.DataFrame, where: str) -> BoolArray:
     """(n_rows,) True for the rows of the steered evaluation: conditioned on the row's own group, or on none.
 
-    Where a comparison has both, its own group's rows count and those without a condition do not. Mixed candidates
-    inside one comparison would compare rewards of two models and are an error.
+    Where a comparison has both, its own group's rows count and those without a condition do not: the model's default
+    beside its steered reward, which the steering check reads. Where *no* candidate of a comparison has both, candidates
+    under their group stand beside others without a condition: their rewards cannot be compared, which is an error.
     """
     own = (frame["conditioned_on"].notna() & frame["conditioned_on"].eq(frame["group"])).to_numpy(dtype=bool)
     plain = frame["conditioned_on"].isna().to_numpy()
-    steered = frame["comparison_id"].isin(frame["comparison_id"][own]).to_numpy()
-    mixed = plain & steered & ~frame["candidate_id"].isin(frame["candidate_id"][own]).to_numpy()
+    comparison, candidate = frame["comparison_id"], frame["candidate_id"]
+    steered = comparison.isin(comparison[own]).to_numpy()
+    has_own = candidate.isin(candidate[own]).to_numpy()
+    has_both = comparison.isin(comparison[plain & has_own]).to_numpy()
+    mixed = plain & steered & ~has_own & ~has_both
     if mixed.any():
         row = frame.iloc[int(mixed.argmax())]
         raise UserError(
@@ -79,6 +83,22 @@ def steered_rows(frame: pd.DataFrame, where: str) -> BoolArray:
             f"found {row['candidate_id']!r} without a condition beside others with one; predict the missing rows"
         )
     return own | (plain & ~steered)
+
+
+def check_min_gap(min_gap: float) -> None:
+    """Raise UserError unless the gap is a number of at least 0."""
+    if not 0.0 <= min_gap < np.inf:
+        raise UserError(f"min_gap: expected a number of at least 0, found {min_gap}")
+
+
+def group_names(frame: pd.DataFrame, groups: list[str] | None, where: str) -> list[str]:
+    """The groups to give numbers for: those asked for, which must cover the table's, or those found, sorted."""
+    found = sorted(set(frame["group"]))
+    names = list(dict.fromkeys(groups)) if groups is not None else found
+    for name in found:
+        if name not in names:
+            raise UserError(f"{where}: expected only the groups asked for, found {name!r}.{did_you_mean(name, names)}")
+    return names
 
 
 def score_pairs(
@@ -102,13 +122,8 @@ def score_pairs(
         UserError: a faulty table, a group that is not in `groups`, a candidate without a length, a negative min_gap.
     """
     check_predictions(frame, where)
-    if not 0.0 <= min_gap < np.inf:
-        raise UserError(f"min_gap: expected a number of at least 0, found {min_gap}")
-    found = sorted(set(frame["group"]))
-    names = list(dict.fromkeys(groups)) if groups is not None else found
-    for name in found:
-        if name not in names:
-            raise UserError(f"{where}: expected only the groups asked for, found {name!r}.{did_you_mean(name, names)}")
+    check_min_gap(min_gap)
+    names = group_names(frame, groups, where)
     keep = steered_rows(frame, where)
     rows = frame[keep].reset_index(drop=True)
     scores = rows["score"].to_numpy(dtype=np.float64, na_value=np.nan)
@@ -131,6 +146,7 @@ def score_pairs(
             "rows": len(frame),
             "rows_other_condition": int((~keep).sum()),
             "candidates": len(rows),
+            "candidates_other_condition_only": int(frame["candidate_id"].nunique()) - len(rows),
             "candidates_without_score": int(np.isnan(scores).sum()),
             "comparisons": int(rows["comparison_id"].nunique()),
             "pairs": len(pairs),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scpo.evaluation.formats import html_text, is_number
 
 if TYPE_CHECKING:
-    from scpo.evaluation.report import Section
+    from scpo.evaluation.sections import Section
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d2329; --faint: #d5dbe0; --back: #ffffff; --stripe: #f4f6f8; }
@@ -47,15 +47,14 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """The page may load nothing: text that slipped in as markup could neither run nor call home."""
 
 
-def page(title: str, sections: Sequence[Section], chart: str) -> str:
+def page(title: str, sections: Sequence[Section]) -> str:
     """The whole page.
 
     Args:
         title: heading and window title.
-        sections: see :class:`scpo.evaluation.report.Section`; all their text is escaped here.
-        chart: SVG markup, inserted as it is; its maker escapes.
+        sections: see :class:`scpo.evaluation.sections.Section`; all their text is escaped here, SVG by its maker.
     """
-    body = "\n".join(_section(section, chart) for section in sections)
+    body = "\n".join(_section(section) for section in sections)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -65,11 +64,11 @@ def page(title: str, sections: Sequence[Section], chart: str) -> str:
     )
 
 
-def _section(section: Section, chart: str) -> str:
+def _section(section: Section) -> str:
     out = [f"<section{' class=summary' if section.title == 'Summary' else ''}>", f"<h2>{html_text(section.title)}</h2>"]
     out.extend(f"<p>{html_text(p)}</p>" for p in section.paragraphs)
-    if section.chart:
-        out.append(f'<figure class="wide" tabindex="0">{chart}</figure>')
+    if section.chart is not None:
+        out.append(f'<figure class="wide" tabindex="0">{section.chart.svg}</figure>')
     out.extend(table(caption or section.title, header, rows) for caption, header, rows in section.tables)
     if section.code:
         # Line by line: html_text would join the lines of a longer command.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +21,19 @@ from scpo.evaluation.formats import (
     size_words,
     span,
 )
+from scpo.evaluation.heatmap import write_heat_map
 from scpo.evaluation.plots import alt_text, bar_chart_svg, printable, write_plots
+from scpo.evaluation.sections import Chart, Section
+from scpo.evaluation.steering_report import steering_section
 from scpo.io import write_text
 
 
-@dataclass
-class Section:
-    """A heading, paragraphs of plain text, tables (caption, header, rows), lines to show as they are, and the chart."""
-
-    title: str
-    paragraphs: list[str] = field(default_factory=list)
-    tables: list[tuple[str, list[str], list[list[str]]]] = field(default_factory=list)
-    code: str = ""
-    chart: bool = False
-
-
 def write_report(run_dir: Path, metrics: dict[str, Any], *, context: Mapping[str, Any]) -> Path:
-    """Write report.html, report.md, plots/accuracy.png and plots/accuracy.svg into a run folder.
+    """Write report.html, report.md and plots/ (accuracy and, of a conditioned model, steering, as PNG and SVG).
 
     Args:
         run_dir: the run folder.
-        metrics: the result of :func:`scpo.evaluation.summary.summarise`.
+        metrics: the result of :func:`scpo.evaluation.summary.summarise`, with `steering` where that was checked.
         context: any of title, config (dict), command, versions (dict), data_losses (a ledger's ``as_dict()``),
             selection (dict of group to dict of counts), notes (list of sentences).
 
@@ -53,19 +44,24 @@ def write_report(run_dir: Path, metrics: dict[str, Any], *, context: Mapping[str
     title = str(context.get("title") or "Evaluation of a reward model")
     sections = build_sections(metrics, context)
     write_plots(run_dir / "plots", metrics)
-    write_text(run_dir / "report.md", to_markdown(title, sections, metrics))
+    if metrics.get("steering"):
+        write_heat_map(run_dir / "plots", metrics["steering"])
+    write_text(run_dir / "report.md", to_markdown(title, sections))
     path = run_dir / "report.html"
-    write_text(path, html.page(title, sections, bar_chart_svg(metrics)))
+    write_text(path, html.page(title, sections))
     return path
 
 
 def build_sections(metrics: Mapping[str, Any], context: Mapping[str, Any]) -> list[Section]:
     """All sections, in reading order."""
+    chart = Chart(bar_chart_svg(metrics), "plots/accuracy.png", alt_text(metrics))
     sections = [
         Section("Summary", summary_sentences(metrics)),
-        Section("Accuracy per group", [CHART_NOTE], [group_table(metrics)], chart=True),
+        Section("Accuracy per group", [CHART_NOTE], [group_table(metrics)], chart=chart),
         Section("Averages and baselines", [AVERAGE_NOTE], [average_table(metrics)]),
     ]
+    if metrics.get("steering"):
+        sections.append(steering_section(metrics["steering"]))
     if metrics["by_subcommunity"]:
         sections.append(Section("Within the groups", [SUBCOMMUNITY_NOTE], [subcommunity_table(metrics)]))
     if context.get("selection"):
@@ -226,6 +222,7 @@ def losses_table(losses: Mapping[str, Any]) -> tuple[str, list[str], list[list[s
 def method_sentences(metrics: Mapping[str, Any]) -> list[str]:
     """Interval, minimum, and everything that was looked at but is not in the numbers."""
     s, c = metrics["settings"], metrics["counts"]
+    only = c["candidates_other_condition_only"]
     return [
         f"Intervals: {s['interval']['method']} bootstrap, {s['interval']['resamples']:,} resamples of whole clusters "
         f"within each group, seed {s['interval']['seed']}; a question asked in several groups is drawn in "
@@ -237,7 +234,8 @@ def method_sentences(metrics: Mapping[str, Any]) -> list[str]:
         f"{c['pairs']:,} pairs from {c['comparisons']:,} comparisons and {c['candidates']:,} candidates. Not used: "
         f"{c['pairs_tied_or_below_min_gap']:,} pairs with tied scores or a gap up to {s['min_gap']:g}, "
         f"{c['candidates_without_score']:,} candidates without a score, "
-        f"{c['rows_other_condition']:,} rewards under another condition.",
+        f"{c['rows_other_condition']:,} rewards under another condition"
+        + (f", {only:,} candidates that have only such rewards." if only else "."),
     ]
 
 
@@ -261,14 +259,14 @@ def _plain(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def to_markdown(title: str, sections: list[Section], metrics: Mapping[str, Any]) -> str:
-    """The report as Markdown; the chart is a link to plots/accuracy.png with its text beside it."""
+def to_markdown(title: str, sections: list[Section]) -> str:
+    """The report as Markdown; a chart is a link to its file with its text beside it."""
     out = [f"# {markdown_text(title)}"]
     for section in sections:
         out.append(f"## {markdown_text(section.title)}")
         out.extend(markdown_text(p) for p in section.paragraphs)
-        if section.chart:
-            out.append(f"![{markdown_text(alt_text(metrics))}](plots/accuracy.png)")
+        if section.chart is not None:
+            out.append(f"![{markdown_text(section.chart.alt)}]({section.chart.file})")
         for caption, header, rows in section.tables:
             if caption:
                 out.append(markdown_text(caption))
@@ -297,4 +295,7 @@ def terminal_table(metrics: Mapping[str, Any]) -> str:
         rows.append([f"[{label} average]", *cells, reference, percent(metrics["tie_rate"]), NONE, *n])
     for label, key in (("chance", "chance"), ("longer response", "length"), ("reference", "reference")):
         rows.append([f"[baseline: {label}]", percent(baselines[key]), *[NONE] * 5, *n])
-    return plain_table(header, rows) + "\n" + "\n".join(summary_sentences(metrics)) + "\n"
+    said = summary_sentences(metrics)
+    if metrics.get("steering"):
+        said.append(metrics["steering"]["sentence"])
+    return plain_table(header, rows) + "\n" + "\n".join(said) + "\n"

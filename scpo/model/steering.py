@@ -6,7 +6,7 @@ to the shared weights. The changes enter through hooks on the network's own modu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,11 @@ class _Change(nn.Module):
 
     def attach(self, module: nn.Module) -> None:
         """Apply the change to a module's output from now on."""
-        module.register_forward_hook(self._hook)
+        self._handle = module.register_forward_hook(self._hook)
+
+    def detach(self) -> None:
+        """Leave the module's output alone from now on."""
+        self._handle.remove()
 
     def _hook(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         if self.rows is None:
@@ -176,6 +180,28 @@ class Steering(nn.Module):
         for change in self.changes():
             change.rows = rows
 
+    def detach(self) -> None:
+        """Take the hooks off the network."""
+        for change in self.changes():
+            change.detach()
+
+    @torch.no_grad()
+    def copy_row(self, other: Steering, group: str | None, row: int = 0) -> None:
+        """Take over another steering's weights for one group, and what its groups share.
+
+        Args:
+            other: of the same network with the same options.
+            group: one of the other's groups; None begins at no change.
+            row: the row to write.
+        """
+        theirs = dict(other.named_parameters())
+        per_group = self.per_group()
+        for name, parameter in self.named_parameters():
+            if name not in per_group:
+                parameter.copy_(theirs[name])
+            elif group is not None:
+                parameter[row] = theirs[name][other.row(group)]
+
     def per_group(self) -> dict[str, nn.Parameter]:
         """The parameters whose first axis is the group; the rest (a basis) is shared."""
         return {name: p for name, p in self.named_parameters() if not name.endswith("basis")}
@@ -247,8 +273,10 @@ def sizes(module: Any) -> tuple[int, int]:
 def linear_modules(network: Any, targets: str | Sequence[str]) -> dict[str, nn.Module]:
     """The backbone's linear modules that get adapters, by their names in the plain classifier.
 
+    "all-linear" leaves out the modules that :func:`per_text` does not name.
+
     Raises:
-        UserError: a target that no module of the backbone is named.
+        UserError: a target that no module of the backbone is named, or whose module serves all texts at once.
     """
     prefix = f"{network.base_model_prefix}."
     found: dict[str, nn.Module] = {}
@@ -256,14 +284,54 @@ def linear_modules(network: Any, targets: str | Sequence[str]) -> dict[str, nn.M
         inside_lora = ".lora_" in name
         if name.startswith(prefix) and not inside_lora and (isinstance(module, nn.Linear) or is_conv1d(module)):
             found[name.removesuffix(".base_layer")] = module
-    if targets == "all-linear":
-        return found
+    usable = per_text(network, found)
     wanted = [targets] if isinstance(targets, str) else list(targets)
-    known = {name.rpartition(".")[2] for name in found}
-    for target in wanted:
-        if not any(name.endswith(f".{target}") for name in found):
+    known = {name.rpartition(".")[2] for name in usable}
+    for target in wanted if targets != "all-linear" else ():
+        named = {name for name in found if name.endswith(f".{target}")}
+        if not named:
             raise UserError(
                 f"conditioning.adapter_targets: no linear module of the backbone is named {target!r}."
                 + did_you_mean(target, known)
             )
-    return {name: m for name, m in found.items() if any(name.endswith(f".{t}") for t in wanted)}
+        if named - usable:
+            raise UserError(
+                f"conditioning.adapter_targets: {target!r} of {type(network).__name__} also reads what all texts share, which "
+                f"no single group may change; choose among {', '.join(sorted(known)) or 'other modes'}"
+            )
+    if not usable:
+        raise UserError(
+            f"conditioning=adapter: {type(network).__name__} has no linear module with one row per text; choose "
+            "conditioning=embedding or head"
+        )
+    ends = tuple(f".{target}" for target in wanted)
+    return {name: m for name, m in found.items() if name in usable and (targets == "all-linear" or name.endswith(ends))}
+
+
+def per_text(network: Any, modules: Mapping[str, nn.Module]) -> set[str]:
+    """The names of those modules that every call gives one row per text, as a pass over a few tokens shows.
+
+    DeBERTa's query and key layers also project the relative positions, once for all texts; a mixture of experts hands its
+    layers single tokens; packed attention has no rows at all. A change that depends on the text's group has no place there.
+    """
+    inputs = {name: tensor.to(network.device) for name, tensor in network.dummy_inputs.items()}
+    texts = len(inputs["input_ids"])
+    fits: dict[str, bool] = {}
+
+    def look(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+            fits[name] = fits.get(name, True) and args[0].ndim in (2, 3) and len(args[0]) == texts
+
+        return hook
+
+    handles = [module.register_forward_pre_hook(look(name)) for name, module in modules.items()]
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            network.base_model(**inputs)
+    finally:
+        network.train(training)
+        for handle in handles:
+            handle.remove()
+    return {name for name, fit in fits.items() if fit}

@@ -5,6 +5,7 @@ Nothing is ever filled with random weights: what is missing, too much, or of ano
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from scpo.conditioning import LEARNED, STEERING, read_steering
 from scpo.errors import UserError
 from scpo.groups import slug
-from scpo.io import atomic_path, replace_folder, write_json
+from scpo.io import atomic_path, read_json, replace_folder, shown, write_json
 from scpo.model.head import head_hash
 from scpo.model.reward import ModelOptions, RewardNetwork, load_model
 from scpo.model.steering import Steering, SteeringOptions, is_conv1d
@@ -22,6 +23,8 @@ from scpo.model.steering import Steering, SteeringOptions, is_conv1d
 TENSORS = "steering.safetensors"
 ADAPTERS = "adapters"
 PEFT_PREFIX = "base_model.model."
+GROUPS = "groups"
+"""Key of the safetensors' metadata that names the groups in the order of the rows."""
 
 
 def describe(model: RewardNetwork) -> dict[str, Any] | None:
@@ -56,7 +59,7 @@ def save_steering(model: RewardNetwork, folder: Path) -> None:
     if own:
         inside.mkdir(parents=True, exist_ok=True)
         with atomic_path(inside / TENSORS) as temporary:
-            save_file(own, temporary, metadata={"format": "pt"})
+            save_file(own, temporary, metadata={"format": "pt", GROUPS: json.dumps(steering.groups)})
     if steering.options.adapter_rank is not None:
         with replace_folder(inside / ADAPTERS) as temporary:
             for row, group in enumerate(steering.groups):
@@ -133,6 +136,8 @@ def read_options(learned: dict[str, Any], where: Path) -> SteeringOptions:
         or (isinstance(targets, list) and all(isinstance(t, str) for t in targets)),
     }
     wrong = [key for key, fits in checks.items() if not fits]
+    if not wrong and not learned["embedding"] and learned["head_rank"] is None and learned["adapter_rank"] is None:
+        raise UserError(f"{where}: learned: expected an embedding, a head or an adapter, found none of them")
     if wrong:
         raise UserError(
             f"{where}: learned.{wrong[0]}: expected what scpo train writes, found {learned.get(wrong[0])!r}"
@@ -153,11 +158,14 @@ def _whole(value: Any, least: int) -> bool:
 def _read_tensors(steering: Steering, inside: Path) -> dict[str, Tensor]:
     """The state of a steering from its files, every tensor checked against the groups and the model."""
     wanted = steering.state_dict()
-    found = _read_file(inside / TENSORS) if any(not k.startswith("adapters.") for k in wanted) else {}
-    _compare({k: v for k, v in wanted.items() if not k.startswith("adapters.")}, found, inside / TENSORS)
+    _check_places(steering, inside)
+    own = {k: v for k, v in wanted.items() if not k.startswith("adapters.")}
+    found = _read_file(inside / TENSORS, steering.groups) if own else {}
+    _compare(own, found, inside / TENSORS)
     for row, group in enumerate(steering.groups if steering.options.adapter_rank is not None else ()):
         path = inside / ADAPTERS / slug(group) / "adapter_model.safetensors"
         read = _read_file(path)
+        _check_scale(steering.options, path.with_name("adapter_config.json"))
         for key, name in steering.adapted.items():
             for ours, theirs in (("down", "lora_A"), ("up", "lora_B")):
                 tensor = read.pop(f"{PEFT_PREFIX}{name}.{theirs}.weight", None)
@@ -170,13 +178,44 @@ def _read_tensors(steering: Steering, inside: Path) -> dict[str, Tensor]:
     return found
 
 
-def _read_file(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
+def _check_places(steering: Steering, inside: Path) -> None:
+    """Refuse weights that the description says nothing of: they were learned, and would be left out without a word."""
+    options = steering.options
+    if not options.embedding and options.head_rank is None and (inside / TENSORS).exists():
+        raise UserError(f"{inside / TENSORS}: expected no such file, as {STEERING} tells of no embedding and no head")
+    wanted = {slug(group) for group in steering.groups} if options.adapter_rank is not None else set()
+    there = {p.name for p in (inside / ADAPTERS).iterdir()} if (inside / ADAPTERS).is_dir() else set()
+    if there - wanted:
+        raise UserError(
+            f"{inside / ADAPTERS / min(there - wanted)}: expected adapters of {', '.join(sorted(wanted)) or 'no group'}, as "
+            f"{STEERING} says, found this one beyond them"
+        )
+
+
+def _check_scale(options: SteeringOptions, path: Path) -> None:
+    """The scale of a LoRA stands in two places, ours and peft's; they must agree, or the two would give other rewards."""
+    config = read_json(path)
+    for key, expected in (("r", options.adapter_rank), ("lora_alpha", options.adapter_alpha)):
+        found = config.get(key) if isinstance(config, dict) else None
+        if found != expected:
+            raise UserError(f"{path}: {key}: expected {expected}, as {STEERING} says, found {found!r}")
+
+
+def _read_file(path: Path, groups: list[str] | None = None) -> dict[str, Tensor]:
+    """The tensors of a file; with `groups`, whose rows must be of these groups in this order."""
+    from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file
 
     if not path.is_file():
         raise UserError(f"{path}: expected the weights of the steering, found no such file; take the folder whole")
     try:
+        if groups is not None:
+            with safe_open(path, framework="pt") as file:
+                named = (file.metadata() or {}).get(GROUPS)
+            if named != json.dumps(groups):
+                raise UserError(
+                    f"{path}: expected rows of the groups {json.dumps(groups)}, as {STEERING} says, found {shown(named)}"
+                )
         return dict(load_file(path))
     except SafetensorError as error:
         raise UserError(f"{path}: damaged, not read ({' '.join(str(error).split())[:120]})") from error

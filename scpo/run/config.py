@@ -117,6 +117,8 @@ def check_train_config(config: Config) -> None:
         check.bounds("callbacks.patience", callbacks["patience"], 1, None, whole=True)
         if callbacks["monitor"] is None:
             check.add("callbacks.patience: needs callbacks.monitor (val/accuracy, val/accuracy_micro or val/loss)")
+    if config["data"]["train_comparisons"] is not None:
+        check.bounds("data.train_comparisons", config["data"]["train_comparisons"], 1, None, whole=True)
     check.one_of("model.overlong", config["model"]["overlong"], OVERLONG)
     check.one_of("model.dtype", config["model"]["dtype"], ("float32", "bfloat16"))
     check.bounds("model.max_length", config["model"]["max_length"], 16, None, whole=True)

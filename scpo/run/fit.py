@@ -23,6 +23,13 @@ from scpo.model.reward import RewardNetwork
 from scpo.run.config import Config
 from scpo.run.progress import TrainProgress
 
+TRAINER_FLAGS: dict[str, Any] = {
+    "use_distributed_sampler": False,  # the data module deals each process its share
+    "reload_dataloaders_every_n_epochs": 1,  # each epoch has a plan of its own
+    "num_sanity_val_steps": 0,
+}
+"""Flags of Lightning's trainer that the data module relies on, whoever makes the trainer."""
+
 
 def make_schedule(optimizer: torch.optim.Optimizer, total_steps: int, *, name: str, warmup: float) -> Any:
     """A learning-rate schedule of transformers by name; `warmup` is a share of the steps."""
@@ -54,6 +61,35 @@ def make_dro(config: Config, train: PairSet, groups: list[str], pairs_per_step: 
     )
 
 
+def data_options(config: Config, model: RewardNetwork) -> dict[str, Any]:
+    """The keywords of a config's :class:`PreferenceData`."""
+    return {
+        "pad_id": model.pad_id,
+        "pairs_per_step": config["batch"]["pairs"],
+        "batch_tokens": config["batch"]["tokens"],
+        "seed": config["seed"],
+        "group_dropout": float(config["conditioning"]["group_dropout"]),
+        "num_workers": config["batch"]["workers"],
+    }
+
+
+def module_options(config: Config, groups: list[str], data: PreferenceData, total_steps: int) -> dict[str, Any]:
+    """The keywords of a config's :class:`RewardModule` on these data; `total_steps` is the length of the training."""
+    schedule, pairs_per_step = config["schedule"], data.mean_pairs_per_step()
+    return {
+        "optimizer": functools.partial(make_optimizer, factory=config["optim"]["factory"]),
+        "schedule": functools.partial(make_schedule, name=schedule["name"], warmup=schedule["warmup"]),
+        "pairs_per_step": pairs_per_step,
+        "total_steps": max(1, total_steps),
+        "margin": config["loss"]["margin"],
+        "centering": config["loss"]["centering"],
+        "clip": config["trainer"]["gradient_clip_val"],
+        "seed": config["seed"],
+        "steering_lr_scale": float(config["conditioning"]["lr_scale"]),
+        "dro": make_dro(config, data.train, groups, pairs_per_step),
+    }
+
+
 def fit_part(
     config: Config,
     model: RewardNetwork,
@@ -72,32 +108,9 @@ def fit_part(
     """
     L.seed_everything(config["seed"], workers=True, verbose=False)
     trainer_config = config["trainer"]
-    data = PreferenceData(
-        train,
-        val,
-        pad_id=model.pad_id,
-        pairs_per_step=config["batch"]["pairs"],
-        batch_tokens=config["batch"]["tokens"],
-        seed=config["seed"],
-        group_dropout=float(config["conditioning"]["group_dropout"]),
-        num_workers=config["batch"]["workers"],
-    )
+    data = PreferenceData(train, val, **data_options(config, model))
     total = data.total_steps(trainer_config["max_epochs"], trainer_config["max_steps"])
-    schedule = config["schedule"]
-    module = RewardModule(
-        model,
-        groups,
-        optimizer=functools.partial(make_optimizer, factory=config["optim"]["factory"]),
-        schedule=functools.partial(make_schedule, name=schedule["name"], warmup=schedule["warmup"]),
-        pairs_per_step=data.mean_pairs_per_step(),
-        total_steps=max(1, total),
-        margin=config["loss"]["margin"],
-        centering=config["loss"]["centering"],
-        clip=trainer_config["gradient_clip_val"],
-        seed=config["seed"],
-        steering_lr_scale=float(config["conditioning"]["lr_scale"]),
-        dro=make_dro(config, train, groups, data.mean_pairs_per_step()),
-    )
+    module = RewardModule(model, groups, **module_options(config, groups, data, total))
     checkpoints = folder / "checkpoints" / name
     best, callbacks = make_callbacks(config, checkpoints, name, val is not None)
     # A training shorter than the interval is still validated once, at its end.
@@ -118,12 +131,10 @@ def fit_part(
         deterministic=trainer_config["deterministic"],
         logger=make_logger(config, folder, name),
         callbacks=callbacks,
-        use_distributed_sampler=False,
-        reload_dataloaders_every_n_epochs=1,
         enable_progress_bar=False,
         enable_model_summary=False,
-        num_sanity_val_steps=0,
         default_root_dir=folder,
+        **TRAINER_FLAGS,
     )
     last = checkpoints / "last.ckpt"
     model.train()

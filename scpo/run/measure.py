@@ -10,6 +10,7 @@ import pandas as pd
 
 from scpo.evaluation.predictions import write_predictions
 from scpo.evaluation.report import write_report
+from scpo.evaluation.steering import steering_check
 from scpo.evaluation.summary import summarise
 from scpo.io import write_json
 from scpo.run.config import Config
@@ -56,7 +57,16 @@ def measure(
         seed=config["seed"],
         groups=groups,
     )
-    metrics |= {"selection": selected, "notes": notes or []}
+    steering = steering_check(
+        predictions,
+        min_gap=config["data"]["min_gap"],
+        min_clusters=evaluation["min_clusters"],
+        min_pairs=evaluation["min_pairs"],
+        resamples=evaluation["resamples"],
+        seed=config["seed"],
+        groups=groups,
+    )
+    metrics |= {"steering": steering, "selection": selected, "notes": notes or []}
     write_predictions(predictions, folder.path / "predictions.parquet")
     write_json(folder.path / "metrics.json", metrics)
     status = folder.status() or {}

@@ -54,6 +54,24 @@ class Inputs:
     counts: dict[str, dict[str, Any]]
 
 
+@dataclass
+class Ready:
+    """One part before its training.
+
+    Attributes:
+        model: the starting model, with what it will learn for each group.
+        train, val: pairs of the part's groups; None without validation pairs.
+        rows: (n_candidates,) True for the candidates of the part's groups.
+        counts: what happened to training and validation texts.
+    """
+
+    model: RewardNetwork
+    train: PairSet
+    val: PairSet | None
+    rows: npt.NDArray[np.bool_]
+    counts: dict[str, Counts]
+
+
 def model_options(config: Config) -> ModelOptions:
     """How the config's model is loaded for training."""
     model = config["model"]
@@ -84,6 +102,17 @@ def steering_options(config: Config) -> SteeringOptions:
     )
 
 
+def check_selection(config: Config, reference: Path | None) -> None:
+    """Raise UserError where the selection needs a reference model and there is none."""
+    arm = config["selection"]["name"]
+    if selection.needs_reference(arm) and reference is None:
+        raise UserError(
+            f"selection={arm} needs a reference model with a trained reward head, and there is none; train one with 'scpo "
+            "train experiment=global' and pass its folder as model.name_or_path=RUN/model (or reference.name_or_path), or "
+            "use selection=full"
+        )
+
+
 def prepare_inputs(config: Config, data: RunData, start: Path, rewards: FloatArray | None) -> Inputs:
     """Select and balance the training pairs."""
     arm, settings = config["selection"]["name"], config["selection"]
@@ -93,6 +122,10 @@ def prepare_inputs(config: Config, data: RunData, start: Path, rewards: FloatArr
     equal = text[pairs.chosen] == text[pairs.rejected]
     left_out = np.bincount(data.group_code[pairs.chosen[equal]], minlength=len(data.groups))
     pairs = pairs[~equal]
+    wanted = config["data"]["train_comparisons"]
+    if wanted is not None:
+        pairs = pairs[drawn(data, pairs, wanted, config["seed"])]
+        data.notes.append(f"Trained on at most {wanted} comparisons of each group (data.train_comparisons).")
     group = data.group_code[pairs.chosen]
     # Only `full` runs without rewards, and it does not look at them.
     known: Any = rewards if rewards is not None else np.zeros(len(data.frame), dtype=np.float32)
@@ -125,6 +158,17 @@ def prepare_inputs(config: Config, data: RunData, start: Path, rewards: FloatArr
     return Inputs(data, start, rewards, pairs[chosen.keep], weight, counts)
 
 
+def drawn(data: RunData, pairs: Pairs, wanted: int, seed: int) -> npt.NDArray[np.bool_]:
+    """(n_pairs,) True for the pairs of `wanted` comparisons of each group; a smaller draw is the beginning of a larger one."""
+    comparison, group = data.comparison[pairs.chosen], data.group_code[pairs.chosen]
+    keep = np.zeros(len(pairs), dtype=bool)
+    for code, name in enumerate(data.groups):
+        there = np.unique(comparison[group == code])
+        order = np.random.default_rng([seed, zlib.crc32(name.encode())]).permutation(there)
+        keep |= np.isin(comparison, order[:wanted])
+    return keep
+
+
 def drop_overlong(config: Config, data: RunData, start: Path) -> None:
     """Under ``model.overlong=drop`` take out of the data, and count per group, the candidates that are too long."""
     if config["model"]["overlong"] != "drop":
@@ -150,17 +194,19 @@ def train_parts(config: Config, inputs: Inputs, run_dir: Path) -> None:
         gc.collect()
 
 
-def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: Path) -> None:
-    """One model: load, train, save, score its test candidates; ``done`` is written last."""
+def load_part(config: Config, inputs: Inputs, part: Part) -> Ready:
+    """Load the starting model of a part and encode the part's pairs.
+
+    Raises:
+        UserError: no training pair is left once the texts are cut.
+    """
     data = inputs.data
     model, notes = load_model(inputs.start, model_options(config))
     tell(notes)
-    mode = config["conditioning"]["name"]
-    if mode in conditioning.LEARNED:
+    if config["conditioning"]["name"] in conditioning.LEARNED:
         model.add_steering(data.groups, steering_options(config), freeze=bool(config["conditioning"]["freeze"]))
-    codes = [data.groups.index(g) for g in part.groups]
-    in_part = np.isin(data.group_code, codes)
-    inside = in_part[inputs.pairs.chosen]
+    rows = np.isin(data.group_code, [data.groups.index(g) for g in part.groups])
+    inside = rows[inputs.pairs.chosen]
     dropout = config["conditioning"]["group_dropout"] > 0
     train, counts = pair_set(config, data, model, inputs.pairs[inside], inputs.weight[inside], unnamed=dropout)
     if not len(train.pairs):
@@ -168,28 +214,43 @@ def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: 
             f"{part.name}: no training pair is left at model.max_length={config['model']['max_length']}: {counts}"
         )
     val_pairs = data.pairs("val", config["data"]["min_gap"])
-    val_pairs = val_pairs[in_part[val_pairs.chosen]]
+    val_pairs = val_pairs[rows[val_pairs.chosen]]
     val, val_counts = pair_set(config, data, model, val_pairs, np.ones(len(val_pairs)))
     if is_main_process():
         sample = model.formatter.show(train.encoded.text(int(train.pairs.chosen[0])).tolist())[:400]
         head = head_hash(model.classifier)
         tell([f"{part.name}: {len(train.pairs)} training pairs; head {head}; one input: {sample}"])
-    result = fit_part(config, model, data.groups, train, val if len(val.pairs) else None, run_dir, part.name)
+    return Ready(model, train, val if len(val.pairs) else None, rows, {"Training": counts, "Validation": val_counts})
+
+
+def save_part(
+    config: Config, data: RunData, model: RewardNetwork, part: Part, rows: npt.NDArray[np.bool_], root: Path
+) -> None:
+    """Write a part's trained model, what it learned for groups and what it was trained on below `root`."""
+    folder = root / part.folder
+    model.save(folder)
+    save_steering(model, folder)
+    if part.folder != ".":
+        conditioning.write_steering(folder, config, part.groups, "none")
+    unit = "comparison_id" if config["split"]["method"] == "row" else "cluster_id"
+    write_trained_on(folder, unit, data.frame[rows & (data.frame["split"] == "train")])
+
+
+def train_part(config: Config, inputs: Inputs, part: Part, run_dir: Path, done: Path) -> None:
+    """One model: load, train, save, score its test candidates; ``done`` is written last."""
+    data, mode = inputs.data, config["conditioning"]["name"]
+    ready = load_part(config, inputs, part)
+    model = ready.model
+    result = fit_part(config, model, data.groups, ready.train, ready.val, run_dir, part.name)
     frame, test_counts = predict(config, data, model, part.groups, mode)
     default = [None] if mode != "separate" else []
     others = under_other_groups(config, data, model, [*default, *part.groups], mode)
     scale = scales(config, data, model, part.groups, mode) if mode != "none" else {}
     if is_main_process():
-        folder = run_dir / "model" / part.folder
-        model.save(folder)
-        save_steering(model, folder)
-        if part.folder != ".":
-            conditioning.write_steering(folder, config, part.groups, "none")
-        unit = "comparison_id" if config["split"]["method"] == "row" else "cluster_id"
-        write_trained_on(folder, unit, data.frame[in_part & (data.frame["split"] == "train")])
+        save_part(config, data, model, part, ready.rows, run_dir / "model")
         frame = pd.concat([frame, others], ignore_index=True) if len(others) else frame
         write_predictions(frame, run_dir / "work" / f"{part.name}.parquet")
-        happened = {"Training": counts, "Validation": val_counts, "Test": test_counts}
+        happened = {**ready.counts, "Test": test_counts}
         write_json(done, {**result, "counts": happened, "scale": scale, "learned": describe(model)})
 
 
@@ -201,11 +262,13 @@ def pair_set(
     weight: npt.NDArray[np.float64],
     *,
     unnamed: bool = False,
+    keep_equal: bool = False,
 ) -> tuple[PairSet, Counts]:
     """Encode the candidates of pairs; pairs whose texts are equal once truncated are left out and counted.
 
     Args:
         unnamed: a model that reads the group in the text gets every text without it as well, for group dropout.
+        keep_equal: keep them: in a test they are ties, which count as wrong.
     """
     rows = np.unique(np.concatenate([pairs.chosen, pairs.rejected]))
     frame = data.frame.iloc[rows]
@@ -217,7 +280,7 @@ def pair_set(
     silent = model.formatter.encode(prompts, responses, histories) if unnamed and mode == "prefix" else None
     moved = Pairs(np.searchsorted(rows, pairs.chosen), np.searchsorted(rows, pairs.rejected), pairs.gap)
     equal = [encoded.same(int(i), int(j)) for i, j in zip(moved.chosen, moved.rejected, strict=True)]
-    keep = ~np.array(equal, dtype=bool)
+    keep = ~np.array(equal, dtype=bool) | keep_equal
     counts = {
         "texts truncated": count_by(groups, encoded.truncated),
         "pairs equal once truncated": count_by([groups[i] for i in moved.chosen], ~keep),

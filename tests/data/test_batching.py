@@ -24,6 +24,7 @@ from scpo.data.batching import (
     scoring_batches,
 )
 from scpo.data.datamodule import PairSet
+from scpo.data.encode import Encoded
 from scpo.data.pairs import make_pairs
 from scpo.losses import bradley_terry
 
@@ -264,3 +265,58 @@ def test_weights_normalised_inside_the_batch_would_train_another_loss() -> None:
     light, heavy = np.unique(data.weight)
     inside = [float((s * w).sum() / w.sum()) for s in plain for w in [torch.where(s > 1.0, heavy, light)]]
     assert np.mean(inside) == pytest.approx(0.745, abs=0.03)
+
+
+# ---- the group of each text
+
+
+def test_each_text_is_told_its_group() -> None:
+    """Rows follow the texts into the batch, in its order; without steering there is no such input."""
+    data = pair_set([3, 2, 4], seed=4, ties=0.0)
+    steer = np.array([5, 5, 5, 1, 1, 0, 0, 0, 0])
+    comparisons = data.grouped()
+    chunk = np.array([2, 0, 1])
+    batch = pair_batch(data.encoded, chunk, comparisons, data.pairs, data.weight, data.group, PAD, steer)
+    texts = texts_of(batch["inputs"])
+    assert sorted(texts) == list(range(9))
+    assert batch["inputs"]["group"].tolist() == steer[texts].tolist()
+    assert batch["inputs"]["group"].dtype == torch.int64
+    plain = pair_batch(data.encoded, chunk, comparisons, data.pairs, data.weight, data.group, PAD)
+    assert set(plain["inputs"]) == set(batch["inputs"]) - {"group"}
+
+
+def test_unnamed_comparisons_are_told_no_group() -> None:
+    """All of their texts, and nobody else's; positions of pairs, weights and codes of groups stay as they were."""
+    data = pair_set([3, 2, 4], seed=4, ties=0.0)
+    steer = np.array([5, 5, 5, 1, 1, 0, 0, 0, 0])
+    comparisons = data.grouped()
+    chunk = np.array([2, 0, 1])
+    arguments = (data.encoded, chunk, comparisons, data.pairs, data.weight, data.group, PAD, steer)
+    told, silent = pair_batch(*arguments), pair_batch(*arguments, np.array([True, False, True]))
+    texts = texts_of(silent["inputs"])
+    assert silent["inputs"]["group"].tolist() == [-1 if t in (0, 1, 2, 5, 6, 7, 8) else 1 for t in texts]
+    for key in ("chosen", "rejected", "weight", "gap", "group", "pair"):
+        assert torch.equal(silent[key], told[key])
+    assert torch.equal(silent["inputs"]["input_ids"], told["inputs"]["input_ids"])
+    everyone_named = pair_batch(*arguments, np.zeros(3, dtype=bool))
+    assert torch.equal(everyone_named["inputs"]["group"], told["inputs"]["group"])
+    assert steer.min() == 0  # the data are left as they are
+
+
+def test_unnamed_texts_of_a_model_that_reads_the_group() -> None:
+    """They stand after all of the named ones; the pairs point to the same places of the batch."""
+    named = pair_set([3, 2], seed=4, ties=0.0)
+    rest = encoded_texts([1] * 5 + [2, 3, 4, 5, 6])  # the last five of ten texts
+    other = Encoded(rest.ids[5:], None, rest.offsets[5:] - rest.offsets[5], rest.truncated[5:], rest.dropped[5:])
+    both = named.encoded.joined(other)
+    assert texts_of(collate(both, np.arange(10), PAD)) == list(range(10))
+    comparisons = named.grouped()
+    chunk = np.array([1, 0])
+    arguments = (both, chunk, comparisons, named.pairs, named.weight, named.group, PAD, None)
+    told, silent = pair_batch(*arguments), pair_batch(*arguments, np.array([True, False]))
+    assert sorted(texts_of(told["inputs"])) == [0, 1, 2, 3, 4]
+    assert texts_of(silent["inputs"]) == [t + 5 if t < 3 else t for t in texts_of(told["inputs"])]
+    assert torch.equal(silent["chosen"], told["chosen"])
+    assert torch.equal(silent["rejected"], told["rejected"])
+    lengths = silent["inputs"]["attention_mask"].sum(dim=1)
+    assert lengths.tolist() == both.lengths[texts_of(silent["inputs"])].tolist()

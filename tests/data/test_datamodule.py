@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from pair_sets import PAD, pair_set, texts_of
+from pair_sets import PAD, encoded_texts, pair_set, texts_of
 
 from scpo.data.datamodule import PairSet, PreferenceData
 
@@ -107,3 +108,93 @@ def test_a_pair_is_named_by_its_candidates() -> None:
     expected = f"c{TRAIN.pairs.chosen[pair]} over c{TRAIN.pairs.rejected[pair]}"
     assert TRAIN.describe(pair) == expected
     assert np.unique(TRAIN.candidate_id).size == len(TRAIN.encoded)
+
+
+# ---- group dropout
+
+STEERED = replace(pair_set([2] * 1000, seed=3, longest=5), steer=np.arange(2000) // 2 % 3)
+
+
+def told(loader: Any) -> dict[int, int]:
+    """Each text's group, as all steps tell it."""
+    found: dict[int, int] = {}
+    for step in loader:
+        for chunk in step:
+            found.update(zip(texts_of(chunk["inputs"]), chunk["inputs"]["group"].tolist(), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_a_share_of_the_comparisons_is_trained_without_its_group(p: float) -> None:
+    """Near p (five deviations), whole comparisons, and another share of them in each epoch."""
+    n = len(STEERED.grouped())
+    data = module(STEERED, None, group_dropout=p)
+    first, second = data.unnamed(0), data.unnamed(1)
+    assert first is not None
+    assert second is not None
+    assert abs(first.mean() - p) < 5 * (p * (1 - p) / n) ** 0.5
+    assert 0 < (first != second).mean() < 1
+    groups = told(on(data).train_dataloader())
+    comparisons = STEERED.grouped()
+    assert STEERED.steer is not None
+    for position, candidates in enumerate(comparisons.candidates):
+        expected = [-1] * len(candidates) if first[position] else STEERED.steer[candidates].tolist()
+        assert [groups[int(c)] for c in candidates] == expected
+
+
+def test_dropout_is_the_same_after_a_resume_on_any_process_and_differs_by_seed() -> None:
+    data = module(STEERED, None, group_dropout=0.3)
+    whole = told(on(data).train_dataloader())
+    again = told(on(module(STEERED, None, group_dropout=0.3), step=100).train_dataloader())
+    assert 0 < len(again) < len(whole)
+    assert again.items() <= whole.items()
+    ranks = [told(on(module(STEERED, None, group_dropout=0.3), rank, 3).train_dataloader()) for rank in range(3)]
+    assert {text: group for rank in ranks for text, group in rank.items()} == whole
+    other = told(on(module(STEERED, None, group_dropout=0.3, seed=1)).train_dataloader())
+    assert other != whole
+    # The draw is no part of the plan: dropout changes neither order nor steps.
+    assert pairs_of(on(data).train_dataloader()) == pairs_of(on(module(STEERED, None)).train_dataloader())
+    # Which comparisons are dropped does not follow from where they stand in the plan.
+    first_steps = data.steps_of_epoch(0)[: len(data.steps_of_epoch(0)) // 2]
+    silent = data.unnamed(0)
+    assert silent is not None
+    assert abs(silent[np.concatenate(first_steps)].mean() - 0.3) < 0.12
+
+
+def test_without_dropout_the_batches_are_those_of_before() -> None:
+    """And a training set that knows no groups is never changed."""
+    assert module(STEERED, None).unnamed(0) is None
+    assert module(group_dropout=0.5).unnamed(0) is None
+    assert STEERED.steer is not None
+    assert all(group == STEERED.steer[text] for text, group in told(on(module(STEERED, None)).train_dataloader()).items())
+    for step in on(module(group_dropout=0.5)).train_dataloader():
+        assert all("group" not in chunk["inputs"] for chunk in step)
+        assert all(text < len(TRAIN.encoded) for chunk in step for text in texts_of(chunk["inputs"]))
+
+
+def test_validation_never_drops_a_group() -> None:
+    data = on(module(TRAIN, STEERED, group_dropout=0.9))
+    groups = told(data.val_dataloader())
+    assert STEERED.steer is not None
+    assert groups == {text: STEERED.steer[text] for text in groups}
+    assert groups
+
+
+def test_a_text_that_names_its_group_is_taken_without_the_name() -> None:
+    """From the second half of the texts, for whole comparisons; in a validation never."""
+    double = replace(TRAIN, encoded=TRAIN.encoded.joined(encoded_texts([1] * len(TRAIN.encoded))), has_unnamed=True)
+    data = on(module(double, double, group_dropout=0.5))
+    silent = data.unnamed(0)
+    assert silent is not None
+    comparisons = double.grouped().candidates
+
+    def lengths(loader: Any) -> dict[int, int]:
+        inputs = [chunk["inputs"] for step in loader for chunk in step]
+        return {t: int(n) for i in inputs for t, n in zip(texts_of(i), i["attention_mask"].sum(dim=1), strict=True)}
+
+    short = {int(c) for candidates, drop in zip(comparisons, silent, strict=True) if drop for c in candidates}
+    used = {int(c) for candidates in comparisons for c in candidates}
+    assert 0 < len(short) < len(used)
+    whole = {text: int(TRAIN.encoded.lengths[text]) for text in used}
+    assert lengths(data.train_dataloader()) == {text: 1 if text in short else n for text, n in whole.items()}
+    assert lengths(data.val_dataloader()) == whole

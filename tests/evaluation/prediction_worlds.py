@@ -68,3 +68,43 @@ def random_world(
                         )
                     )
     return table(rows)
+
+
+def told(
+    group: str, cluster: str, name: str, scores: list[float], rewards: dict[str | None, list[float]], **more: object
+) -> list[dict]:
+    """A comparison scored under several conditions: rewards of its candidates by the group told, None for no group."""
+    return [
+        row(group, cluster, name, f"{name}/{i}", score, values[i], conditioned_on=condition, **more)
+        for condition, values in rewards.items()
+        for i, score in enumerate(scores)
+    ]
+
+
+def following_world() -> pd.DataFrame:
+    """Two groups, two clusters each. A is right told A and wrong told B; B is right told B and half right told A.
+
+    Told no group both candidates are equal.
+    """
+    right, wrong, equal = [1.0, 0.0], [0.0, 1.0], [0.5, 0.5]
+    return table(
+        [
+            *told("A", "u", "q1", [2, 1], {"A": right, "B": wrong, None: equal}),
+            *told("A", "v", "q2", [2, 1], {"A": right, "B": wrong, None: equal}),
+            *told("B", "w", "q3", [2, 1], {"B": right, "A": right, None: equal}),
+            *told("B", "x", "q4", [2, 1], {"B": right, "A": wrong, None: equal}),
+        ]
+    )
+
+
+def random_swaps(seed: int, default: bool = True, groups: int = 3) -> pd.DataFrame:
+    """Every comparison of a random world under every group: the own rewards, and others with many ties; some scores missing."""
+    rng = np.random.default_rng([seed, 7])
+    own = random_world(seed, groups=groups, clusters=3, comparisons=2)
+    own.loc[rng.random(len(own)) < 0.1, "score"] = np.nan
+    parts = [own]
+    for condition in [*(f"G{g}" for g in range(groups)), *([None] if default else [])]:
+        rows = own[own["group"] != condition]
+        rewards = rows["reward"] + rng.integers(-1, 2, size=len(rows))
+        parts.append(rows.assign(conditioned_on=pd.Series([condition] * len(rows), rows.index, object), reward=rewards))
+    return pd.concat(parts, ignore_index=True)

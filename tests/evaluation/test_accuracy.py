@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from prediction_worlds import pair, row, table
+from prediction_worlds import pair, row, table, told
 
 from scpo.errors import UserError
 from scpo.evaluation.accuracy import cell_totals, cluster_sums, score_pairs
@@ -48,6 +48,20 @@ def test_only_the_own_condition_counts_and_none_stands_in_where_it_is_absent() -
     assert pairs.counts["rows_other_condition"] == 4
     with pytest.raises(UserError, match="'q/r' without a condition"):
         score_pairs(table([plain[1], steered[0]]))
+
+
+def test_a_default_beside_the_own_condition_is_not_used() -> None:
+    """Three candidates, each with an own row and a null row, one without its own: it is counted, not compared."""
+    rewards = {"A": [3.0, 1.0, 2.0], None: [0.0, 5.0, 9.0], "B": [0.0, 5.0, 9.0]}
+    frame = table(told("A", "u", "q", [3, 2, 1], rewards))
+    pairs = score_pairs(frame)
+    assert sorted(pairs.margin.tolist()) == [-1.0, 1.0, 2.0]
+    assert pairs.counts["rows_other_condition"] == 6
+    assert pairs.counts["candidates"] == 3
+    assert pairs.counts["candidates_other_condition_only"] == 0
+    shorter = score_pairs(frame[~((frame["candidate_id"] == "q/2") & (frame["conditioned_on"] == "A"))])
+    assert shorter.margin.tolist() == [2.0]
+    assert shorter.counts["candidates_other_condition_only"] == 1
 
 
 def test_groups_asked_for_keep_their_order_and_unknown_ones_stop() -> None:

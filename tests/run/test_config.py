@@ -36,6 +36,24 @@ BAD = [
     ("conditioning.template", "no place for it"),
     ("conditioning.template", "{group} of {nation}"),
     ("conditioning.template", None),
+    ("conditioning.group_dropout", 1),
+    ("conditioning.group_dropout", -0.1),
+    ("conditioning.group_dropout", "often"),
+    ("conditioning.lr_scale", 0),
+    ("conditioning.lr_scale", -1),
+    ("conditioning.lr_scale", math.inf),
+    ("conditioning.freeze", "yes"),
+    ("conditioning.freeze", None),
+    ("conditioning.embedding", 1),
+    ("conditioning.adapter_alpha", 0),
+    ("conditioning.adapter_targets", []),
+    ("conditioning.adapter_targets", [1]),
+    ("conditioning.adapter_targets", None),
+    ("balance.eta", 0),
+    ("balance.eta", "small"),
+    ("balance.adjustment", -1),
+    ("evaluation.steering_sample", -1),
+    ("evaluation.steering_sample", 1.5),
     ("optim.lr", 0),
     ("optim.lr", -1e-4),
     ("optim.lr", math.nan),
@@ -132,6 +150,38 @@ def test_each_wrong_value_is_named(default: dict[str, Any], key: str, value: Any
     text = str(error.value)
     assert text.startswith(key), text
     assert ";" not in text, "one value is wrong and one is told"
+
+
+@pytest.mark.parametrize(
+    ("mode", "key", "value", "message"),
+    [
+        ("head", "head_rank", -1, "conditioning.head_rank: expected at least 0 and at most 4096, found -1"),
+        ("head", "head_rank", 1.5, "conditioning.head_rank: expected a whole number, found 1.5"),
+        ("head", "head_rank", True, "conditioning.head_rank: expected a whole number, found True"),
+        ("head", "head_rank", None, "conditioning=head: expected what the mode is named for, found it switched off"),
+        ("adapter", "adapter_rank", 0, "conditioning.adapter_rank: expected at least 1 and at most 4096, found 0"),
+        ("adapter", "adapter_rank", None, "conditioning=adapter: expected what the mode is named for"),
+        ("embedding", "embedding", False, "conditioning=embedding: expected what the mode is named for"),
+        ("separate", "head_rank", 2, "conditioning=separate: learns nothing for each group; choose conditioning=head"),
+        ("none", "embedding", True, "conditioning=none: learns nothing for each group; choose conditioning=embedding"),
+        ("prefix", "adapter_rank", 4, "conditioning=prefix: learns nothing for each group; choose conditioning=adapter"),
+        ("embedding", "group_dropout", 1.0, "conditioning.group_dropout: expected at least 0 and below 1, found 1.0"),
+    ],
+)
+def test_what_a_mode_learns_must_fit_its_name(mode: str, key: str, value: Any, message: str) -> None:
+    config = compose(f"conditioning={mode}")
+    check_train_config(config)
+    with pytest.raises(UserError) as error:
+        check_train_config(changed(config, f"conditioning.{key}", value))
+    assert str(error.value).startswith(message)
+    assert ";" not in str(error.value).replace(message, "").replace("; choose another mode", "")
+
+
+def test_modes_can_be_joined() -> None:
+    """An embedding with a low-rank head and adapters, under either name."""
+    more = ("conditioning.embedding=true", "conditioning.head_rank=8", "conditioning.adapter_rank=2")
+    for mode in ("embedding", "head", "adapter"):
+        check_train_config(compose(f"conditioning={mode}", *more))
 
 
 def test_two_caps_absent_is_wrong(default: dict[str, Any]) -> None:
