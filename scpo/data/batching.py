@@ -61,17 +61,25 @@ def group_pairs(pairs: Pairs, comparison: IntArray, lengths: IntArray) -> Compar
     return Comparisons(candidates, members, longest, np.array([len(m) for m in members], dtype=np.int64))
 
 
-def plan_epoch(comparisons: Comparisons, pairs_per_step: int, seed: int, epoch: int) -> list[IntArray]:
+def plan_epoch(
+    comparisons: Comparisons, pairs_per_step: int, seed: int, epoch: int, block: IntArray | None = None
+) -> list[IntArray]:
     """The optimiser steps of one epoch: arrays of comparison positions; every comparison stands in exactly one.
 
     Comparisons are shuffled, sorted by length inside buckets of about `BUCKET_STEPS` steps, and added to a step until it
     holds at least `pairs_per_step` pairs; then the steps are shuffled. The same seed and epoch give the same plan.
+
+    Args:
+        block: (n_comparisons,) codes; comparisons of one code are shuffled as one, so that they stand together and the
+            texts that they share are encoded once.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(comparisons))
+    if block is not None and len(order):
+        order = order[np.argsort(rng.permutation(int(block.max()) + 1)[block[order]], kind="stable")]
     filled = np.cumsum(comparisons.n_pairs[order])
     bucket = (filled - 1) // (pairs_per_step * BUCKET_STEPS)
-    # Ties of length keep their random order, since lexsort is stable.
+    # Ties of length keep their random order, since lexsort is stable; so do the comparisons of a block.
     order = order[np.lexsort((comparisons.length[order], bucket))]
     steps: list[IntArray] = []
     start, held = 0, 0
@@ -91,19 +99,24 @@ def rank_share(step: IntArray, comparisons: Comparisons, rank: int, world: int) 
     return step[order[rank::world]]
 
 
-def chunk_step(step: IntArray, comparisons: Comparisons, tokens: int) -> list[IntArray]:
-    """Split a step into chunks of whole comparisons of at most `tokens` padded tokens (one comparison may exceed it)."""
+def chunk_step(step: IntArray, comparisons: Comparisons, tokens: int, code: IntArray | None = None) -> list[IntArray]:
+    """Split a step into chunks of whole comparisons of at most `tokens` padded tokens (one comparison may exceed it).
+
+    Args:
+        code: (n_candidates,) equal for candidates that are encoded once; None: each is encoded.
+    """
     order = step[np.argsort(comparisons.length[step], kind="stable")]
     chunks: list[list[int]] = []
-    rows = 0
+    held: set[int] = set()
     for position in order:
-        size = len(comparisons.candidates[position])
-        if chunks and (rows + size) * int(comparisons.length[position]) <= tokens:
+        candidates = comparisons.candidates[position]
+        size = set((candidates if code is None else code[candidates]).tolist())
+        if chunks and len(held | size) * int(comparisons.length[position]) <= tokens:
             chunks[-1].append(int(position))
-            rows += size
+            held |= size
         else:
             chunks.append([int(position)])
-            rows = size
+            held = size
     return [np.array(chunk, dtype=np.int64) for chunk in chunks]
 
 
@@ -143,6 +156,24 @@ def collate(encoded: Encoded, rows: IntArray, pad_id: int, group: IntArray | Non
     return batch
 
 
+def collate_once(
+    encoded: Encoded, rows: IntArray, pad_id: int, group: IntArray | None, codes: IntArray | None, late: bool
+) -> dict[str, torch.Tensor]:
+    """As :func:`collate`, but texts with equal `codes` (and, unless `late`, equal groups) stand in the batch once.
+
+    Where some do, `text` (len(rows),) gives each row's place in the batch; `group` is then per row if `late`, else per place.
+    """
+    if codes is None:
+        return collate(encoded, rows, pad_id, group)
+    key = codes[rows] if group is None or late else codes[rows] * (int(group.max()) + 2) + group + 1
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    if len(first) == len(rows):
+        return collate(encoded, rows, pad_id, group)
+    told = group if group is None or late else group[first]
+    batch = collate(encoded, rows[first], pad_id, told)
+    return {**batch, "text": torch.from_numpy(place.astype(np.int64))}
+
+
 def pair_batch(
     encoded: Encoded,
     chunk: IntArray,
@@ -153,6 +184,8 @@ def pair_batch(
     pad_id: int,
     steer: IntArray | None = None,
     unnamed: npt.NDArray[np.bool_] | None = None,
+    codes: IntArray | None = None,
+    late: bool = False,
 ) -> dict[str, Any]:
     """One chunk as tensors.
 
@@ -162,6 +195,8 @@ def pair_batch(
         steer: (n_candidates,) row of each candidate's group in the model's steering, for a model that learns groups.
         unnamed: (n_comparisons,) True for the comparisons whose group is not named this time: their rows become -1, or,
             for a model that reads the group in the text, their texts are taken from the second half of `encoded`.
+        codes: (n_texts,) equal for equal texts of `encoded`: such texts stand in the batch once.
+        late: the group enters only after the network's features, so equal texts of different groups are one, too.
 
     Returns:
         `inputs` (see :func:`collate`), `chosen` and `rejected` (rows of the batch), `weight`, `gap` (float32), `group`, and
@@ -179,7 +214,7 @@ def pair_batch(
         else:
             texts = rows + np.where(silent, len(encoded) // 2, 0)
     return {
-        "inputs": collate(encoded, texts, pad_id, told),
+        "inputs": collate_once(encoded, texts, pad_id, told, codes, late),
         "chosen": torch.from_numpy(where[0].astype(np.int64)),
         "rejected": torch.from_numpy(where[1].astype(np.int64)),
         "weight": torch.from_numpy(weight[inside].astype(np.float32)),

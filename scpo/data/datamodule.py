@@ -6,6 +6,7 @@ of its own, so also with ``reload_dataloaders_every_n_epochs=1``.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ class PairSet:
         group: (n_pairs,) group codes.
         steer: (n_candidates,) rows of the candidates' groups in the model's steering; None for a model that learns none.
         has_unnamed: `encoded` holds every text twice, with its group named and, after all of those, without.
+        late: the group enters the model only after the network's features.
+        block: (n_candidates,) codes; comparisons of one code are planned together. None: each by itself.
     """
 
     encoded: Encoded
@@ -47,6 +50,24 @@ class PairSet:
     group: IntArray
     steer: IntArray | None = None
     has_unnamed: bool = False
+    late: bool = False
+    block: IntArray | None = None
+
+    @functools.cached_property
+    def codes(self) -> IntArray:
+        """(n_texts,) equal for equal texts of `encoded`; see :meth:`scpo.data.encode.Encoded.codes`."""
+        return self.encoded.codes()
+
+    def blocks(self, comparisons: Comparisons) -> IntArray | None:
+        """(n_comparisons,) the block of each comparison."""
+        if self.block is None or not len(comparisons):
+            return None
+        return self.block[[candidates[0] for candidates in comparisons.candidates]]
+
+    def once(self) -> IntArray:
+        """(n_candidates,) equal for candidates that are encoded once when they stand in one batch."""
+        codes = self.codes[: len(self.candidate_id)]
+        return codes if self.steer is None or self.late else codes * (int(self.steer.max()) + 2) + self.steer + 1
 
     def grouped(self) -> Comparisons:
         """The pairs collected into comparisons."""
@@ -57,7 +78,17 @@ class PairSet:
     ) -> Chunk:
         """One chunk of comparisons as tensors; see :func:`scpo.data.batching.pair_batch`."""
         return pair_batch(
-            self.encoded, chunk, comparisons, self.pairs, self.weight, self.group, pad_id, self.steer, unnamed
+            self.encoded,
+            chunk,
+            comparisons,
+            self.pairs,
+            self.weight,
+            self.group,
+            pad_id,
+            self.steer,
+            unnamed,
+            self.codes,
+            self.late,
         )
 
     def describe(self, pair: int) -> str:
@@ -136,7 +167,7 @@ class PreferenceData(L.LightningDataModule):
 
     def steps_of_epoch(self, epoch: int) -> list[IntArray]:
         """The plan of an epoch: one array of comparison positions per optimiser step."""
-        return plan_epoch(self._train, self.pairs_per_step, self.seed, epoch)
+        return plan_epoch(self._train, self.pairs_per_step, self.seed, epoch, self.train.blocks(self._train))
 
     def unnamed(self, epoch: int) -> npt.NDArray[np.bool_] | None:
         """(n_comparisons,) the comparisons whose group is not named in an epoch; None without group dropout."""
@@ -173,7 +204,8 @@ class PreferenceData(L.LightningDataModule):
         plan = self.steps_of_epoch(epoch)
         rank, world = self.trainer.global_rank, self.trainer.world_size
         shares = (rank_share(step, self._train, rank, world) for step in plan)
-        steps = [chunk_step(share, self._train, self.batch_tokens) for share in shares]
+        once = self.train.once()
+        steps = [chunk_step(share, self._train, self.batch_tokens, once) for share in shares]
         start = min(max(self.trainer.global_step - before, 0), len(steps))
         return self._loader(_Steps(self.train, self._train, steps, self.pad_id, self.unnamed(epoch)), start)
 
@@ -182,7 +214,7 @@ class PreferenceData(L.LightningDataModule):
         if self.val is None or self._val is None:
             return []
         rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        chunks = chunk_step(np.arange(len(self._val)), self._val, self.batch_tokens)
+        chunks = chunk_step(np.arange(len(self._val)), self._val, self.batch_tokens, self.val.once())
         mine = [[chunk] for chunk in chunks[rank::world]]
         empty: list[IntArray] = []
         mine += [empty] * (-(-len(chunks) // world) - len(mine))

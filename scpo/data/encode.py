@@ -59,6 +59,18 @@ class Encoded:
         """Token ids of text i."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
+    def codes(self) -> npt.NDArray[np.int64]:
+        """(n,) equal numbers for texts with equal token ids."""
+        known: dict[bytes, int] = {}
+        types = self.types if self.types is not None else np.zeros(0, dtype=np.uint8)
+        found = (
+            known.setdefault(
+                self.text(i).tobytes() + types[self.offsets[i] : self.offsets[i + 1]].tobytes(), len(known)
+            )
+            for i in range(len(self))
+        )
+        return np.fromiter(found, np.int64, len(self))
+
     def joined(self, other: Encoded) -> Encoded:
         """These texts, then the other's."""
         types = None if self.types is None or other.types is None else np.concatenate([self.types, other.types])

@@ -108,14 +108,22 @@ class RewardNetwork(nn.Module):
         attention_mask: Tensor,
         token_type_ids: Tensor | None = None,
         group: Tensor | None = None,
+        text: Tensor | None = None,
     ) -> Tensor:
         """Rewards (n,) in float32 of n right-padded texts (n, length).
 
         Args:
             group: (n,) each text's row in `steering.groups`, -1 where none is named; None: no text has a group.
+            text: (m,) places among the n texts: the rewards are (m,), of texts that stand in the batch once. `group` is
+                then (m,) for a steering that is late, else (n,). See :func:`scpo.data.batching.collate_once`.
         """
+        late = self.steering is not None and self.steering.options.late and group is not None
         if self.steering is not None:
-            self.steering.steer(group)
+            self.steering.steer(group, text if late else None)
+        rewards = self._rewards(input_ids, attention_mask, token_type_ids)
+        return rewards if text is None or late else rewards[text]
+
+    def _rewards(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids

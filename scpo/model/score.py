@@ -43,18 +43,29 @@ def score_encoded(
         UserError: a reward that is not finite.
     """
     rank, world = _rank_and_world()
-    batches = scoring_batches(encoded.lengths, batch_tokens)[rank::world]
+    late = model.steering is not None and model.steering.options.late
+    codes = encoded.codes()
+    # Equal texts (of a model that is told the group before its features: with equal groups) are encoded once.
+    key = codes if group is None or late else codes * (int(group.max(initial=-1)) + 2) + group + 1
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    batches = scoring_batches(encoded.lengths[first], batch_tokens)[rank::world]
+    members = np.split(np.argsort(place, kind="stable"), np.cumsum(np.bincount(place))[:-1])
     rewards = torch.zeros(len(encoded), dtype=torch.float64)
     done, total = 0, sum(map(len, batches))
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            for rows in batches:
-                told = None if group is None else group[rows]
-                inputs = {k: v.to(model.device) for k, v in collate(encoded, rows, model.pad_id, told).items()}
+            for texts in batches:
+                rows = np.concatenate([members[t] for t in texts])
+                told = None if group is None else group[rows if late else first[texts]]
+                inputs = collate(encoded, first[texts], model.pad_id, told)
+                if len(rows) > len(texts):
+                    repeats = [len(members[t]) for t in texts]
+                    inputs["text"] = torch.from_numpy(np.repeat(np.arange(len(texts)), repeats))
+                inputs = {k: v.to(model.device) for k, v in inputs.items()}
                 rewards[torch.from_numpy(rows)] = model(**inputs).cpu().double()
-                done += len(rows)
+                done += len(texts)
                 if progress is not None:
                     progress(done, total)
     finally:

@@ -39,9 +39,9 @@ class SteeringOptions:
     seed: int = 0
 
     @property
-    def any(self) -> bool:
-        """True where something is learned for each group."""
-        return self.embedding or self.head_rank is not None or self.adapter_rank is not None
+    def late(self) -> bool:
+        """True where the group enters only after the network's features: equal texts of all groups are encoded once."""
+        return not self.embedding and self.adapter_rank is None
 
 
 class _Change(nn.Module):
@@ -52,6 +52,7 @@ class _Change(nn.Module):
     """
 
     rows: Tensor | None = None
+    text: Tensor | None = None
 
     def attach(self, module: nn.Module) -> None:
         """Apply the change to a module's output from now on."""
@@ -64,6 +65,8 @@ class _Change(nn.Module):
     def _hook(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         if self.rows is None:
             return output
+        if self.text is not None:
+            return output[self.text] + self.change(args[0][self.text], output, self.rows).to(output.dtype)
         if len(output) != len(self.rows):
             raise UserError(
                 f"steering: expected one row per text ({len(self.rows)}), found {tuple(output.shape)}: an attention that packs "
@@ -175,10 +178,14 @@ class Steering(nn.Module):
         """The modules that change the network."""
         yield from (m for m in self.modules() if isinstance(m, _Change))
 
-    def steer(self, rows: Tensor | None) -> None:
-        """Set each text's row among the groups for the next forward passes; None: no text has a group."""
+    def steer(self, rows: Tensor | None, text: Tensor | None = None) -> None:
+        """Set each text's row among the groups for the next forward passes; None: no text has a group.
+
+        Args:
+            text: for a steering that is `late`: each row's place among the texts of the batch; None: rows and texts are one.
+        """
         for change in self.changes():
-            change.rows = rows
+            change.rows, change.text = rows, text
 
     def detach(self) -> None:
         """Take the hooks off the network."""

@@ -87,6 +87,8 @@ def check_train_config(config: Config) -> None:
     check.bounds("loss.centering", config["loss"]["centering"], 0, None)
     check.bounds("batch.pairs", config["batch"]["pairs"], 1, None, whole=True)
     check.bounds("batch.tokens", config["batch"]["tokens"], 1, None, whole=True)
+    if config["batch"]["together"] not in (None, "prompt"):
+        check.add(f"batch.together: expected prompt or null, found {config['batch']['together']!r}")
     check.bounds("batch.workers", config["batch"]["workers"], 0, None, whole=True)
     check.bounds("seed", config["seed"], 0, 2**32 - 1, whole=True)
     for key in ("max_steps", "max_epochs"):

@@ -295,6 +295,8 @@ def pair_set(
             data.group_code[rows][moved.chosen][keep],
             None if model.steering is None else conditioning.group_rows(model.steering.groups, groups),
             silent is not None,
+            model.steering is not None and model.steering.options.late,
+            pd.factorize(frame["prompt"])[0].astype(np.int64) if config["batch"]["together"] == "prompt" else None,
         ),
         counts,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -261,7 +262,7 @@ def test_weights_normalised_inside_the_batch_would_train_another_loss() -> None:
             1.25
         )
     # The same data with all weights 1 tell the weight of each pair by its loss, which is 0.5 or 2.0.
-    plain = step_losses(PairSet(**{**vars(data), "weight": np.ones(len(data.pairs))}), rewards, 4)
+    plain = step_losses(replace(data, weight=np.ones(len(data.pairs))), rewards, 4)
     light, heavy = np.unique(data.weight)
     inside = [float((s * w).sum() / w.sum()) for s in plain for w in [torch.where(s > 1.0, heavy, light)]]
     assert np.mean(inside) == pytest.approx(0.745, abs=0.03)

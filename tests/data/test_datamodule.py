@@ -166,7 +166,9 @@ def test_without_dropout_the_batches_are_those_of_before() -> None:
     assert module(STEERED, None).unnamed(0) is None
     assert module(group_dropout=0.5).unnamed(0) is None
     assert STEERED.steer is not None
-    assert all(group == STEERED.steer[text] for text, group in told(on(module(STEERED, None)).train_dataloader()).items())
+    assert all(
+        group == STEERED.steer[text] for text, group in told(on(module(STEERED, None)).train_dataloader()).items()
+    )
     for step in on(module(group_dropout=0.5)).train_dataloader():
         assert all("group" not in chunk["inputs"] for chunk in step)
         assert all(text < len(TRAIN.encoded) for chunk in step for text in texts_of(chunk["inputs"]))

@@ -35,11 +35,19 @@ class Counting(RewardNetwork):
         self.sizes: list[int] = []
         self.grad: list[bool] = []
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        group: Tensor | None = None,
+        text: Tensor | None = None,
+    ) -> Tensor:
         """Tokens of each text."""
         self.sizes.append(len(input_ids))
         self.grad.append(torch.is_grad_enabled() or self.training)
-        return attention_mask.sum(dim=1).float()
+        lengths = attention_mask.sum(dim=1).float()
+        return lengths if text is None else lengths[text]
 
 
 def test_rewards_come_in_the_order_of_the_texts(model: RewardNetwork) -> None:

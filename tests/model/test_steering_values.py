@@ -145,14 +145,13 @@ def test_a_head_without_one_last_layer_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "learns"),
+    ("options", "late"),
     [
-        (SteeringOptions(), False),
-        (SteeringOptions(embedding=True), True),
         (SteeringOptions(head_rank=0), True),
-        (SteeringOptions(adapter_rank=1), True),
+        (SteeringOptions(head_rank=2), True),
+        (SteeringOptions(embedding=True, head_rank=2), False),
+        (SteeringOptions(adapter_rank=1, head_rank=0), False),
     ],
 )
-def test_whether_anything_is_learned(options: SteeringOptions, learns: bool) -> None:
-    """Rank 0 of a head is a full one, and no switch."""
-    assert options.any is learns
+def test_only_heads_enter_after_the_features(options: SteeringOptions, late: bool) -> None:
+    assert options.late is late
