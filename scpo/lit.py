@@ -204,6 +204,7 @@ class RewardModule(L.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint that lacks a trained weight."""
         trained = {name for name, p in self.named_parameters() if p.requires_grad}
+        trained |= {"dro.q"} if self.dro is not None else set()
         missing = sorted(trained - set(checkpoint["state_dict"]))
         if missing:
             raise UserError(

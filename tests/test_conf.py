@@ -13,10 +13,15 @@ import yaml
 from hydra.utils import get_object, instantiate
 from world import compose
 
+from scpo.cli.cli import examples_dir
 from scpo.cli.hydra_app import conf_dir
+from scpo.conditioning import MODES
+from scpo.lightning_cli import SteerableModule, TableData
 from scpo.run.config import check_train_config
 
 CONF = conf_dir()
+CLI = examples_dir()
+"""Whole configs of `scpo cli`, which is not Hydra's."""
 GROUPS = sorted(p.name for p in CONF.iterdir() if p.is_dir())
 CHOICES = [(g, p.stem) for g in GROUPS for p in sorted((CONF / g).glob("*.yaml"))]
 EXPERIMENTS = [name for group, name in CHOICES if group == "experiment"]
@@ -88,6 +93,25 @@ def test_each_experiment_names_its_command(name: str) -> None:
     assert f"experiment={name}" in words
     if name != "demo":  # its DATA and GLOBAL stand for folders
         compose(*(w.split(",")[0] for w in words))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_mode_has_a_config_of_the_cli(mode: str) -> None:
+    """Parsed and trained by tests/cli/test_lightning_cli.py; here: its command, and the mode's own choice in the tree."""
+    text = (CLI / f"fit_{mode}.yaml").read_text(encoding="utf-8")
+    assert f"#   scpo cli fit --config examples/cli/fit_{mode}.yaml --data.dir DATA" in text
+    content = yaml.safe_load(text)
+    for section, target in (("data", TableData), ("model", SteerableModule)):
+        assert set(content[section]) <= set(inspect.signature(target).parameters)
+    assert content["model"]["conditioning"] == mode
+    tree = compose(f"conditioning={mode}")["conditioning"]
+    own = {key: value for key, value in content["model"].items() if key in tree}
+    assert own == {key: tree[key] for key in own}
+    assert content["trainer"]["max_steps"] == compose()["trainer"]["max_steps"]
+
+
+def test_the_cli_has_no_other_configs() -> None:
+    assert {p.name for p in CLI.iterdir()} == {f"fit_{mode}.yaml" for mode in MODES}
 
 
 def test_a_papers_row_is_what_the_paper_says() -> None:
@@ -168,6 +192,8 @@ def test_no_key_is_dead() -> None:
     dead = []
     paths: set[tuple[str, ...]] = set()
     for file in CONF.rglob("*.yaml"):
+        if file.parent == CLI:
+            continue  # its keys are arguments, which another test reads
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         content.pop("defaults", None)
         content.pop("hydra", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scpo.balance import group_weights
 from scpo.dro import GroupDRO, dro_update
 
 
@@ -79,7 +81,7 @@ def test_several_steps_against_the_formula_however_they_are_cut(adjustment: floa
         group = rng.choice([0, 1, 3] if step != 2 else [0, 1], size=12, p=[0.7, 0.2, 0.1] if step != 2 else None)
         losses = rng.uniform(0, 2, size=12)
         total = 0.0
-        for start, end in zip(cut[:-1], cut[1:], strict=True):
+        for start, end in itertools.pairwise(cut):
             own, rows = torch.tensor(losses[start:end], dtype=torch.float32), torch.tensor(group[start:end])
             dro.add(own, rows)
             total += float((own * dro.weights(rows)).sum()) / 12.0
@@ -131,3 +133,8 @@ def test_no_gradient_flows_into_the_weights() -> None:
 def test_only_q_is_in_the_checkpoint() -> None:
     """The rest follows from the training pairs."""
     assert list(GroupDRO([3, 3], pairs_per_step=2.0).state_dict()) == ["q"]
+
+
+def test_the_pairs_themselves_are_not_reweighted() -> None:
+    """The balance before training is 1 for all: what moves is q, and only where one model holds several groups."""
+    assert group_weights([30, 6, 0, 4], "dro").tolist() == [1.0, 1.0, 0.0, 1.0]

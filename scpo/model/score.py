@@ -70,6 +70,8 @@ def score_encoded(
                     progress(done, total)
     finally:
         model.train(training)
+        if model.steering is not None:
+            model.steering.steer(None)  # what calls the network itself next is steered by no batch of ours
     if world > 1:
         # Every entry is written by exactly one process, so the sum is exact.
         on_device = rewards.to(model.device) if torch.distributed.get_backend() == "nccl" else rewards

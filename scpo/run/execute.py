@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from scpo import conditioning, selection
-from scpo.errors import UserError
+from scpo import conditioning
 from scpo.evaluation.predictions import read_predictions
 from scpo.io import read_json
 from scpo.model.files import model_fingerprint
@@ -19,7 +18,7 @@ from scpo.run.folder import RunFolder
 from scpo.run.inputs import build_start, load_data, named_start, reference_folder
 from scpo.run.launch import launch, process_count
 from scpo.run.measure import measure
-from scpo.run.parts import Inputs, drop_overlong, prepare_inputs, train_parts
+from scpo.run.parts import Inputs, check_selection, drop_overlong, prepare_inputs, train_parts
 from scpo.run.predict import count_notes, with_reference
 from scpo.run.rewards import score_reference, set_threads
 
@@ -44,12 +43,7 @@ def execute(config: Config, run_dir: Path, command: str) -> dict[str, Any]:
     # A model from scratch is built later, from the data: its identity is that of config and data.
     start = named_start(config)
     reference = reference_folder(config, start)
-    if selection.needs_reference(config["selection"]["name"]) and reference is None:
-        raise UserError(
-            f"selection={config['selection']['name']} needs a reference model with a trained reward head, and there is none; "
-            "train one with 'scpo train experiment=global' and pass its folder as model.name_or_path=RUN/model "
-            "(or reference.name_or_path), or use selection=full"
-        )
+    check_selection(config, reference)
     data = load_data(config)
     inputs = {
         "data": str(data.manifest["content_hash"]),

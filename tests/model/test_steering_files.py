@@ -93,6 +93,8 @@ def test_peft_alone_loads_a_groups_adapter(tmp_path: Path, kind: str) -> None:
     for row, group in enumerate(GROUPS):
         network = AutoModelForSequenceClassification.from_pretrained(folder)
         adapter = folder / "steering" / "adapters" / slug(group)
+        config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+        assert config["fan_in_fan_out"] is (kind == "gpt2")  # peft mends a wrong one, with a warning
         with_adapter = peft.PeftModel.from_pretrained(network, adapter).eval()
         plain = RewardNetwork(with_adapter.merge_and_unload(), model.formatter).eval()
         np.testing.assert_allclose(rewards(plain, None), rewards(model, row), rtol=1e-5, atol=1e-5)
@@ -127,7 +129,7 @@ def document(change: Callable[[dict[str, Any]], None]) -> Change:
     return edit
 
 
-def tensors(change: Callable[[dict[str, torch.Tensor]], None], name: str = "steering.safetensors") -> Change:
+def tensors(change: Callable[[dict[str, torch.Tensor]], Any], name: str = "steering.safetensors") -> Change:
     """Edit a file of weights; what it says of itself stays."""
 
     def edit(folder: Path) -> None:

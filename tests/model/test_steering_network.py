@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from steered import GROUPS, MODES, PLAIN, move, rewards, steered, steered_pairs, steering_of
-from tiny_backbones import BACKBONES, build_backbone
+from tiny_backbones import BACKBONES, PROMPTS, RESPONSES, build_backbone
 
 from scpo.data.batching import collate
 from scpo.errors import UserError
 from scpo.model.reward import ModelOptions, load_model
-from scpo.model.score import score_texts
+from scpo.model.score import score_encoded, score_texts
 from scpo.model.steering import SteeringOptions
 
 MIXED = [0, -1, 2, 1, 0]
@@ -52,6 +52,10 @@ def test_only_a_texts_own_group_changes_its_reward(folder: Path, mode: str) -> N
         assert np.abs(by_group[a] - plain).max() > 1e-3
     expected = [(by_group[row] if row >= 0 else plain)[i] for i, row in enumerate(MIXED)]
     alike(rewards(model, MIXED), np.array(expected))
+    # The same texts under every group in one batch: whatever is encoded once, each group's reward is its own.
+    repeated = model.formatter.encode(PROMPTS * 3, RESPONSES * 3)
+    found = score_encoded(model, repeated, group=np.repeat([0, 1, 2], len(PROMPTS)))
+    alike(found, np.concatenate([by_group[row] for row in range(3)]))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -60,7 +64,7 @@ def test_neither_padding_nor_batch_nor_company_changes_a_steered_reward(folder: 
     model = steered(folder, mode)
     alone = rewards(model, MIXED, tokens=1)
     alike(rewards(model, MIXED), alone)
-    encoded = model.formatter.encode(*zip(("x", "yes"), ("is the lake cold", "no"), strict=True))
+    encoded = model.formatter.encode(["x", "is the lake cold"], ["yes", "no"])
     batch = collate(encoded, np.array([0, 1]), model.pad_id, np.array([1, 2]))
     padded = {k: v if v.ndim == 1 else torch.nn.functional.pad(v, (0, 7)) for k, v in batch.items()}
     padded["input_ids"][:, -7:] = model.pad_id

@@ -73,9 +73,11 @@ def test_a_low_rank_head_weighs_shared_directions() -> None:
 
 
 def test_a_head_is_float32_under_autocast() -> None:
-    """2049 has no place in bfloat16, which would make it 2048."""
-    heads = Heads(1, 2, 0)
-    set_to(heads.weights, [[1.0, 1.0]])
+    """2049 has no place in bfloat16, whose product would be 2048."""
+    heads = Heads(1, 2, 1)
+    assert heads.basis is not None
+    set_to(heads.basis, [[1.0, 1.0]])
+    set_to(heads.weights, [[1.0]])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         change = heads.change(torch.tensor([[2048.0, 1.0]]), torch.zeros(1, 1), torch.tensor([0]))
     assert change.dtype == torch.float32

@@ -164,7 +164,12 @@ def test_each_wrong_value_is_named(default: dict[str, Any], key: str, value: Any
         ("embedding", "embedding", False, "conditioning=embedding: expected what the mode is named for"),
         ("separate", "head_rank", 2, "conditioning=separate: learns nothing for each group; choose conditioning=head"),
         ("none", "embedding", True, "conditioning=none: learns nothing for each group; choose conditioning=embedding"),
-        ("prefix", "adapter_rank", 4, "conditioning=prefix: learns nothing for each group; choose conditioning=adapter"),
+        (
+            "prefix",
+            "adapter_rank",
+            4,
+            "conditioning=prefix: learns nothing for each group; choose conditioning=adapter",
+        ),
         ("embedding", "group_dropout", 1.0, "conditioning.group_dropout: expected at least 0 and below 1, found 1.0"),
     ],
 )

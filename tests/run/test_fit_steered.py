@@ -40,7 +40,9 @@ def start(tmp_path: Path, mode: str, *, freeze: bool = False) -> tuple[RewardNet
     return model, steered_pairs(model, comparisons=17), steered_pairs(model, comparisons=6, seed=1)
 
 
-def fit(made: dict[str, Any], tmp_path: Path, run: str, mode: str, *, freeze: bool = False) -> tuple[RewardNetwork, Any]:
+def fit(
+    made: dict[str, Any], tmp_path: Path, run: str, mode: str, *, freeze: bool = False
+) -> tuple[RewardNetwork, Any]:
     model, train, val = start(tmp_path, mode, freeze=freeze)
     return model, fit_part(made, model, GROUPS, train, val, tmp_path / run, "part")
 
@@ -103,11 +105,11 @@ def test_a_frozen_network_trains_and_saves_what_is_the_groups_alone(tmp_path: Pa
 
 
 def test_the_best_weights_of_the_groups_come_back(tmp_path: Path) -> None:
-    """A learning rate of 3 ruins them after the first validations."""
+    """A learning rate of 3, ten times the network's, ruins them after the first validations."""
     made = config(monitor="val/loss")
     made["trainer"].update(val_check_interval=1, max_steps=6, gradient_clip_val=0.0)
     made["schedule"]["name"] = "constant"
-    made["optim"]["factory"]["lr"] = 3.0
+    made["optim"]["factory"]["lr"] = 0.3
     model, result = fit(made, tmp_path, "run", "all", freeze=True)
     assert 1 <= result["best_step"] < 6
     made["trainer"].update(max_steps=result["best_step"])
@@ -115,15 +117,13 @@ def test_the_best_weights_of_the_groups_come_back(tmp_path: Path) -> None:
 
 
 def test_the_optimiser_of_a_run_has_both_learning_rates(tmp_path: Path) -> None:
-    """AdamW of the config keeps them in the checkpoint, each fallen along the same schedule."""
-    made = config(every_n_steps=7)
-    fit(made, tmp_path, "run", "head")
+    """The config's optimiser keeps them in the checkpoint, fallen alike along the schedule."""
+    fit(config(every_n_steps=9), tmp_path, "run", "head")
     groups = checkpoint(tmp_path / "run")["optimizer_states"][0]["param_groups"]
     assert [group["initial_lr"] for group in groups] == pytest.approx([0.003, 0.03])
-    made["trainer"]["max_steps"] = 28
-    fit(made, tmp_path, "half", "head")
-    # The last checkpoint stands at the end of the schedule, where both are 0.
-    assert [group["lr"] for group in groups] == pytest.approx([0.0, 0.0], abs=1e-9)
+    fallen = [group["lr"] / group["initial_lr"] for group in groups]
+    assert fallen[0] == pytest.approx(fallen[1])
+    assert 0.2 < fallen[0] < 0.5  # 5 of 14 steps are left
 
 
 def test_dro_needs_two_groups_with_pairs(tmp_path: Path) -> None:

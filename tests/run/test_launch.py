@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from safetensors.torch import load_file
 from world import World, own_rows
 
 from scpo.errors import UserError
@@ -19,10 +21,10 @@ from scpo.run.launch import ERROR, launch, process_count, read_config
 DDP = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2")
 
 
-def curve(run: Path) -> dict[int, float]:
-    """The logged training loss by step."""
+def curve(run: Path, column: str = "train/loss") -> dict[int, float]:
+    """A logged value by step: the training loss."""
     with (run / "logs" / "all" / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        return {int(row["step"]): float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]}
+        return {int(row["step"]): float(row[column]) for row in csv.DictReader(file) if row[column]}
 
 
 @pytest.mark.ddp
@@ -53,6 +55,47 @@ def test_two_processes_train_the_model_of_one(world: World, tmp_path: Path) -> N
         assert metrics[0]["train"][key] == metrics[1]["train"][key] > 0
     assert metrics[0]["macro"] == metrics[1]["macro"]
     assert read_json(tmp_path / "two" / "status.json")["state"] == "finished"
+
+
+@pytest.mark.ddp
+def test_two_processes_train_the_groups_of_one(world: World, tmp_path: Path) -> None:
+    """58, 70: all that can be learned for a group, with group dropout and group DRO.
+
+    Steps of one or two comparisons: a process sees one group, or no comparison at all, and no weight counts as unused.
+    """
+    overrides = (
+        "conditioning=adapter",
+        "conditioning.embedding=true",
+        "conditioning.head_rank=2",
+        "conditioning.group_dropout=0.3",
+        "balance=dro",
+        "balance.eta=0.5",
+        "selection=full",
+        "batch.pairs=3",
+        "batch.tokens=1000",
+        "trainer.max_steps=6",
+        "trainer.log_every_n_steps=1",
+        "evaluation.steering_sample=5",
+    )
+    one, two = world.config(*overrides), world.config(*overrides, *DDP)
+    for config in (one, two):
+        config["optim"]["factory"] = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05}
+    for name, config in (("one", one), ("two", two)):
+        execute(config, tmp_path / name, "")
+    for column in ("train/loss", "dro/Chile", "dro/South Africa"):
+        found = [curve(tmp_path / name, column) for name in ("one", "two")]
+        assert list(found[0]) == list(found[1]) == list(range(6))
+        np.testing.assert_allclose(list(found[1].values()), list(found[0].values()), rtol=1e-5, atol=1e-5)
+    assert abs(found[0][5] - found[0][0]) > 1e-3
+    tables = [pd.read_parquet(tmp_path / name / "predictions.parquet") for name in ("one", "two")]
+    assert tables[0]["conditioned_on"].isna().any()
+    for key in ("candidate_id", "conditioned_on"):
+        assert tables[0][key].tolist() == tables[1][key].tolist()
+    np.testing.assert_allclose(tables[1]["reward"], tables[0]["reward"], rtol=1e-5, atol=1e-5)
+    own = [load_file(tmp_path / name / "model" / "steering" / "steering.safetensors") for name in ("one", "two")]
+    for key, tensor in own[0].items():
+        np.testing.assert_allclose(own[1][key], tensor, rtol=1e-4, atol=1e-6)
+        assert tensor.any(), key
 
 
 @pytest.mark.ddp
