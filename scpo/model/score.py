@@ -27,6 +27,7 @@ def score_encoded(
     batch_tokens: int = 8192,
     progress: Progress | None = None,
     names: Sequence[str] | None = None,
+    share: bool = True,
 ) -> FloatArray:
     """Rewards (n,) float32 of encoded texts; NaN for texts that the length policy dropped.
 
@@ -38,11 +39,13 @@ def score_encoded(
         batch_tokens: most padded tokens of one forward pass.
         progress: called with (texts done, texts in all) on this process.
         names: of the texts, for messages.
+        share: divide the texts among the processes of torch.distributed, which all have the same; False: each process scores
+            its own.
 
     Raises:
         UserError: a reward that is not finite.
     """
-    rank, world = _rank_and_world()
+    rank, world = _rank_and_world() if share else (0, 1)
     late = model.steering is not None and model.steering.options.late
     codes = encoded.codes()
     # Equal texts (of a model that is told the group before its features: with equal groups) are encoded once.
@@ -98,6 +101,7 @@ def score_texts(
     *,
     batch_tokens: int = 8192,
     progress: Progress | None = None,
+    share: bool = True,
 ) -> FloatArray:
     """Rewards (n,) float32 of n texts; equal texts with equal groups are scored once. See :func:`score_encoded`.
 
@@ -121,7 +125,7 @@ def score_texts(
         [histories[i] for i in firsts],
         told if rows is None else None,
     )
-    return score_encoded(model, encoded, group=rows, batch_tokens=batch_tokens, progress=progress)[inverse]
+    return score_encoded(model, encoded, group=rows, batch_tokens=batch_tokens, progress=progress, share=share)[inverse]
 
 
 def _rank_and_world() -> tuple[int, int]:

@@ -51,10 +51,9 @@ def adapt(config: Config, run_dir: Path, command: str) -> dict[str, Any]:
     steering = conditioning.read_steering(base)
     if steering is None or steering["mode"] not in conditioning.LEARNED:
         mode = "a plain reward model" if steering is None else f"conditioning={steering['mode']}"
-        hint = "; ask it for the new group by name: scpo score --group" if mode == "conditioning=prefix" else ""
         raise UserError(
             f"model={base}: expected a model that learned something for each group (conditioning=embedding, head or adapter), "
-            f"found {mode}{hint}"
+            f"found {mode}"
         )
     config = complete(config, steering, base)
     check_train_config(config)

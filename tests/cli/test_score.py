@@ -218,6 +218,132 @@ def test_an_empty_file_gives_an_empty_file(scpo: Command, world: World, tmp_path
     assert out.read_text(encoding="utf-8") == ""
 
 
+TEXT = {"prompt": "how are you?", "response": "well, thanks"}
+TWO = {"Chile": 0.7, "South Africa": 0.3}
+
+
+def test_mixtures_and_aggregates(scpo: Command, prefix: Path, tmp_path: Path) -> None:
+    """By flag and by line, against the rewards of each group alone and the scale that is saved with the model."""
+    model = prefix / "model"
+    scale = read_json(model / STEERING)["scale"]
+    out = tmp_path / "y.jsonl"
+
+    def rewards(rows: list[dict[str, Any]], *flags: str) -> list[float]:
+        source = lines(tmp_path / "x.jsonl", rows)
+        done = scpo("score", "--model", model, "--in", source, "--out", out, *flags)
+        assert done.code == 0, done.err
+        return [row["reward"] for row in read(out)]
+
+    one = rewards([{**TEXT, "group": "Chile"}, {**TEXT, "group": "ZA"}])
+    chile, africa = ((r - scale[g][0]) / scale[g][1] for r, g in zip(one, TWO, strict=True))
+    mixed, mean, least = 0.7 * chile + 0.3 * africa, (chile + africa) / 2, min(chile, africa)
+    assert len({round(x, 3) for x in (*one, mixed, mean, least)}) == 5
+    close = 1e-4
+    assert rewards([TEXT], "--group", "Chile=0.7,South Africa=0.3") == pytest.approx([mixed], abs=close)
+    assert rewards([TEXT], "--group", " CL = 7 , ZAF=3e0 ") == pytest.approx([mixed], abs=close)
+    assert rewards([TEXT], "--group", "CL, ZAF", "--aggregate", "mean") == pytest.approx([mean], abs=close)
+    assert rewards([TEXT], "--group", "CL,ZAF", "--aggregate", "min") == pytest.approx([least], abs=close)
+    assert rewards([TEXT], "--group", "Chile=1") == pytest.approx(one[:1], abs=close)
+    of_lines = [{**TEXT, "group": TWO}, {**TEXT, "group": "Chile"}, TEXT, {**TEXT, "group": ["CL", "ZA"]}]
+    found = rewards(of_lines, "--group", "CL,ZAF", "--aggregate", "min")
+    assert found == pytest.approx([mixed, one[0], least, least], abs=close)
+    assert read(out)[0]["group"] == TWO, "a line is copied as it was"
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--group", "Chile=x,Canada=1"], "--group: expected weights such as Chile=0.7,Canada=0.3, found 'Chile=x'"),
+        (["--group", "Chile=1,Canada"], "--group: expected weights such as Chile=0.7,Canada=0.3, found 'Canada'"),
+        (["--group", "=1"], "--group: expected weights"),
+        (["--group", "Chile=nan"], "--group: expected weights"),
+        (["--group", "Chile=1,Chile=2"], "--group: expected each group once, found 'Chile' twice"),
+        (["--group", "Chile=-1,South Africa=2"], "line 1: group: weight of 'Chile': expected a number from 0 up"),
+        (["--group", "Chile=0,South Africa=0"], "line 1: group: expected at least one weight above 0"),
+        (["--group", "Chile,South Africa"], "several groups need --aggregate mean or min, or weights"),
+        (
+            ["--group", "Chile=1,South Africa=1", "--aggregate", "min"],
+            "line 1: aggregate=min: expected a list of groups",
+        ),
+        (["--aggregate", "min"], "line 1: aggregate=min: expected a list of groups, found None"),
+        (["--aggregate", "max"], "--aggregate: invalid choice: 'max'"),
+        (["--group", "Kenya"], "a mixture of known ones"),
+    ],
+)
+def test_what_is_no_mixture_is_one_line(
+    scpo: Command, prefix: Path, tmp_path: Path, flags: list[str], text: str
+) -> None:
+    source, out = lines(tmp_path / "x.jsonl", [TEXT]), tmp_path / "y.jsonl"
+    assert text in scpo("score", "--model", prefix / "model", "--in", source, "--out", out, *flags).line
+    assert not out.exists()
+
+
+def test_a_name_with_a_comma_is_still_a_name(scpo: Command, prefix: Path, tmp_path: Path) -> None:
+    source, out = lines(tmp_path / "x.jsonl", [TEXT, {**TEXT, "group": "ZAF"}]), tmp_path / "y.jsonl"
+    base = ("score", "--model", prefix / "model", "--in", source, "--out", out, "--group")
+    assert scpo(*base, "Africa, South").code == 0
+    flag, line = (row["reward"] for row in read(out))
+    assert flag == line
+
+
+def test_the_best_of_several_responses(
+    scpo: Command, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 2)
+    texts = [row["response"] for row in ROWS]
+    single = [{"prompt": "how are you?", "response": text} for text in texts]
+    several = [
+        {"prompt": "how are you?", "responses": texts, "id": 1},
+        {"prompt": "how are you?", "responses": texts[:1]},
+        {"prompt": "how are you?", "responses": [texts[1]] * 2, "group": "ZAF"},
+    ]
+    source, out = lines(tmp_path / "x.jsonl", [several[0], *single, *several[1:]]), tmp_path / "y.jsonl"
+    done = scpo("score", "--model", prefix / "model", "--group", "Chile", "--in", source, "--out", out)
+    assert done.err.endswith(f"{2 * len(texts) + 3} rewards written to {out}\n")
+    first, *middle, one, tied = read(out)
+    want = [row["reward"] for row in middle]
+    assert {k: v for k, v in first.items() if k not in ("rewards", "best")} == several[0]
+    assert first["rewards"] == pytest.approx(want, abs=1e-5)
+    assert first["best"] == want.index(max(want))
+    assert (one["best"], tied["best"]) == (0, 0)
+    assert tied["rewards"][0] == tied["rewards"][1] != pytest.approx(want[1], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"prompt": "p", "responses": "r"}, "field 'responses': expected a list of one or more texts, found 'r'"),
+        ({"prompt": "p", "responses": []}, "field 'responses': expected a list of one or more texts, found []"),
+        ({"prompt": "p", "responses": ["r", None]}, "field 'responses': expected a list of one or more texts"),
+        ({"prompt": "p", "responses": ["r"], "response": "r"}, "expected 'response' or 'responses', found both"),
+        ({"prompt": "p", "responses": ["r"], "best": 0}, "field 'best': expected a line without it, found 0"),
+        ({"prompt": "p", "responses": ["r"], "rewards": []}, "field 'rewards': expected a line without it, found []"),
+        ({"responses": ["r"]}, "expected the field 'prompt', found 'responses'"),
+    ],
+)
+def test_a_wrong_line_of_several_responses_is_named(
+    scpo: Command, world: World, tmp_path: Path, row: dict[str, Any], text: str
+) -> None:
+    source = lines(tmp_path / "x.jsonl", [row])
+    line = scpo("score", "--model", world.model, "--in", source, "--out", tmp_path / "y.jsonl").line
+    assert line.startswith(f"scpo: {source}: line 1: {text}")
+
+
+def test_no_group_without_group_dropout_is_told_once(
+    scpo: Command, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "untrained"
+    shutil.copytree(prefix / "model", folder)
+    write_json(folder / STEERING, {**read_json(folder / STEERING), "default": False})
+    monkeypatch.setattr(module, "CHUNK", 1)
+    source = lines(tmp_path / "x.jsonl", [TEXT, TEXT, {**TEXT, "group": "Chile"}])
+    done = scpo("score", "--model", folder, "--in", source, "--out", tmp_path / "y.jsonl")
+    assert done.code == 0
+    told, written = done.err.splitlines()
+    assert "was always told a group in training" in told
+    assert written.startswith("3 rewards written")
+
+
 @pytest.fixture
 def trained(world: World, tmp_path: Path) -> Callable[..., Path]:
     """The world's model with other entries in its steering file."""
@@ -266,6 +392,17 @@ def test_the_policy_for_long_texts_is_the_trained_one(
     done = scpo("score", "--model", trained(overlong="drop", max_length=32), *base)
     assert done.err.splitlines()[-2] == "1 of 2 texts are longer than the model reads: their reward is null"
     assert [row["reward"] is None for row in read(out)] == [False, True]
+    several = [
+        {"prompt": "p", "responses": [long["response"], "well", "fine"]},
+        {"prompt": "p", "responses": ["so " * 99]},
+    ]
+    lines(source, several)
+    done = scpo("score", "--model", trained(overlong="drop", max_length=32), *base)
+    first, none = read(out)
+    assert first["rewards"][0] is None
+    assert first["best"] == first["rewards"].index(max(first["rewards"][1:]))
+    assert (none["rewards"], none["best"]) == ([None], None)
+    lines(source, [ROWS[1], long])
     assert (
         "expected at most 32 tokens" in scpo("score", "--model", trained(overlong="error", max_length=32), *base).line
     )
