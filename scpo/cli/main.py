@@ -17,7 +17,9 @@ COMMANDS = {
     "train": "train reward models for groups; -m sweeps (Hydra)",
     "evaluate": "measure a run again, on other data, or any reward model (Hydra)",
     "adapt": "add a group to a steered model from a few comparisons (Hydra)",
+    "cli": "train or measure one model with LightningCLI: fit, validate, test",
     "score": "rewards for JSON lines of prompt and response",
+    "export": "a run's model as a plain Hugging Face folder with a model card",
     "table": "collect the runs of a folder into one table",
 }
 

@@ -1,0 +1,1 @@
+"""A run as a plain Hugging Face folder with a model card."""
