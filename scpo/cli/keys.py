@@ -46,7 +46,9 @@ def known_keys(tree: Path, name: str) -> dict[str, tuple[set[str], set[str]]]:
             sections[group] = (set.union(*files), set.intersection(*files))
         else:
             sections |= _sections_of(read_yaml(tree / f"{group}.yaml"))
-    for key, (some, every) in _sections_of({k: v for k, v in primary.items() if k not in ("defaults", "hydra")}).items():
+    for key, (some, every) in _sections_of(
+        {k: v for k, v in primary.items() if k not in ("defaults", "hydra")}
+    ).items():
         # The primary config may set keys of a group's section; what all choices have is in that section whatever it sets.
         known, always = sections.get(key, (set(), every))
         sections[key] = (known | some, always)
