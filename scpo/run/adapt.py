@@ -213,10 +213,10 @@ def nearest_group(config: Config, inputs: Inputs, model: RewardNetwork, mode: st
 
 def joined(old: Steering, new: Steering, model: RewardNetwork) -> Steering:
     """One steering of the groups of both; what the groups share is the old one's."""
+    new.detach()
     both = Steering([*old.groups, *new.groups], old.options, model.network)
     for row, group in enumerate(both.groups):
         both.copy_row(old if row < len(old.groups) else new, group, row)
-    new.detach()
     return both.to(model.device)
 
 
