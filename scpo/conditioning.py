@@ -130,7 +130,7 @@ def read_steering(model: Path) -> dict[str, Any] | None:
     if (
         not isinstance(found, dict)
         or found.get("schema") != 1
-        or not all(isinstance(found.get(k), kind) for k, kind in kinds.items())
+        or not all(k in found and isinstance(found[k], kind) for k, kind in kinds.items())
         or found["mode"] not in MODES
     ):
         raise UserError(f"{path}: expected a steering file (schema 1 with {', '.join(kinds)}), found another document")
@@ -139,8 +139,16 @@ def read_steering(model: Path) -> dict[str, Any] | None:
         isinstance(f, str) and (f == "." or (f != ".." and Path(f).name == f)) for f in found["groups"].values()
     ):
         raise UserError(f"{path}: expected a steering file with groups as a map from group to a folder beside it")
-    if found["mode"] in LEARNED and found["learned"] is None:
-        raise UserError(f"{path}: expected what was learned for the groups of mode {found['mode']!r}, found nothing")
+    if (found["learned"] is not None) != (found["mode"] in LEARNED):
+        there = "nothing" if found["learned"] is None else "something"
+        wanted = "what was learned for each group" if found["mode"] in LEARNED else "nothing learned for groups"
+        raise UserError(f"{path}: mode {found['mode']!r}: expected {wanted}, found {there}: the file was changed")
+    folders = list(found["groups"].values())
+    separate = found["mode"] == "separate"
+    fits = "." not in folders and len(set(folders)) == len(folders) if separate else set(folders) <= {"."}
+    if not fits:
+        wanted = "a folder of its own for each group" if separate else "one folder for all groups"
+        raise UserError(f"{path}: mode {found['mode']!r}: expected {wanted}, found {shown(found['groups'])}")
     for group, scale in (found["scale"] or {}).items():
         usable = isinstance(scale, list) and len(scale) == 2 and all(isinstance(x, int | float) for x in scale)
         if group not in found["groups"] or not usable or scale[1] < 0:

@@ -119,3 +119,31 @@ def test_another_document_is_refused(tmp_path: Path, found: object) -> None:
     path.write_text(json.dumps(found))
     with pytest.raises(UserError, match=r"steering\.json: expected a steering file"):
         read_steering(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            document(mode="embedding", groups={"Chile": "."}),
+            "mode 'embedding': expected what was learned for each group",
+        ),
+        (
+            document(mode="prefix", groups={"Chile": "."}, learned={}),
+            "mode 'prefix': expected nothing learned for groups",
+        ),
+        (document(learned={}), "mode 'separate': expected nothing learned"),
+        (document(groups={"Chile": "Chile", "Mexico": "Chile"}), "expected a folder of its own for each group"),
+        (document(groups={"Chile": "."}), "expected a folder of its own for each group"),
+        (document(mode="none", groups={"Chile": "Chile"}), "expected one folder for all groups"),
+        (document(scale={"Chile": [0.0, -1.0]}), "scale: expected .mean, deviation."),
+        (document(scale={"Peru": [0.0, 1.0]}), "scale: expected .mean, deviation. for a known group"),
+        ({k: v for k, v in document().items() if k != "scale"}, "expected a steering file"),
+    ],
+)
+def test_a_steering_file_that_was_changed_is_refused(tmp_path: Path, found: object, said: str) -> None:
+    path = tmp_path / STEERING
+    path.parent.mkdir()
+    path.write_text(json.dumps(found))
+    with pytest.raises(UserError, match=said):
+        read_steering(tmp_path)

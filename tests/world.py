@@ -104,8 +104,10 @@ def make_world(root: Path) -> None:
 
     world = World(root)
     simulate(world.raw, annotators=240, questions=60, seed=0)
-    finish(read_prism(world.raw / "prism"), world.data)
-    finish(read_goqa(world.raw / "goqa"), world.goqa, split="question")
+    prism, goqa = read_prism(world.raw / "prism"), read_goqa(world.raw / "goqa")
+    prism.extra["simulated"] = goqa.extra["simulated"] = True  # as scpo prepare finds out
+    finish(prism, world.data)
+    finish(goqa, world.goqa, split="question")
     config = compose("experiment=global", f"data.dir={world.data}", "trainer.max_steps=60", "evaluation.resamples=100")
     execute(config, world.run, "scpo train experiment=global")
 

@@ -144,6 +144,7 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     tell(f"reading {args.raw or args.hub}")
     from scpo.data.manifest import check_out, finish
+    from scpo.data.simulate.truth import is_simulated
 
     check_out(args.out)
     prepared = read(args)
@@ -152,6 +153,8 @@ def main(argv: list[str]) -> int:
         f"read {rows} candidates of {prepared.frame['comparison_id'].nunique() if rows else 0} comparisons; writing {args.out}"
     )
     try:
+        if args.raw is not None and is_simulated(Path(args.raw), prepared.source.get("files", {}).values()):
+            prepared.extra["simulated"] = True  # in another corpus's layout, but nobody wrote or judged it
         manifest = finish(
             prepared,
             args.out,

@@ -133,11 +133,14 @@ def _folder(source: Source) -> Path:
 
 
 def _kind(source: Source, manifest: Mapping[str, Any]) -> str:
-    """Which corpus this is. A simulated world has PRISM's layout, so that the config's word for it goes first."""
-    named = source.config["data"].get("name")
-    if named == "simulated" or manifest.get("extra", {}).get("simulate"):
+    """Which corpus this is, by the data's own manifest: `data=` of the config is often left at its default.
+
+    A simulated world has another corpus's layout, and its manifest says so.
+    """
+    extra = manifest.get("extra", {})
+    if extra.get("simulate") or extra.get("simulated"):
         return "simulated"
-    found = manifest.get("dataset", named)
+    found = manifest.get("dataset")
     return found if found in ("prism", "goqa") else "table"
 
 

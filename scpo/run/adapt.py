@@ -23,6 +23,7 @@ from scpo.run.config import Config, check_accelerator, check_train_config
 from scpo.run.fit import fit_part
 from scpo.run.folder import RunFolder
 from scpo.run.inputs import RunData, check_reference, load_data
+from scpo.run.launch import process_count
 from scpo.run.measure import measure
 from scpo.run.parts import Inputs, pair_set, prepare_inputs
 from scpo.run.predict import count_notes, predict, scales, score_rows, under_other_groups, with_reference
@@ -58,6 +59,10 @@ def adapt(config: Config, run_dir: Path, command: str) -> dict[str, Any]:
     config = complete(config, steering, base)
     check_train_config(config)
     check_accelerator(config["trainer"])
+    if process_count(config["trainer"]) > 1:
+        raise UserError(
+            f"trainer.devices={config['trainer']['devices']}: a group is adapted on one process; set trainer.devices=1"
+        )
     set_threads(config)
     data = load_data(config)
     config["groups"] = {**config["groups"], "names": data.groups}  # as the data spell it

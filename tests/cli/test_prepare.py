@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from world import Command, World
 
 from scpo.cli.prepare import aligned, main
 from scpo.data.manifest import read_manifest
 from scpo.data.schema import read_comparisons
 from scpo.errors import UserError
+from scpo.io import read_json
 
 USERS = 20
 
@@ -222,3 +225,14 @@ def test_files_called_like_ours_are_refused_before_the_long_reading(
         main(["prism", "--raw", str(raw), "--out", str(out)])
     assert (out / "comparisons.parquet").read_bytes() == b"somebody's own"
     assert "candidates" not in capsys.readouterr().err
+
+
+def test_a_simulated_corpus_is_known_as_one(world: World, scpo: Command, tmp_path: Path) -> None:
+    """It has another corpus's layout; a model card must not say that people wrote it, nor deny it of people's words."""
+    for source, raw in (("prism", world.raw / "prism"), ("goqa", world.raw / "goqa")):
+        assert scpo("prepare", source, "--raw", raw, "--out", tmp_path / source).code == 0
+        assert read_json(tmp_path / source / "manifest.json")["extra"]["simulated"] is True
+    alone = tmp_path / "alone"
+    shutil.copytree(world.raw / "goqa", alone)
+    assert scpo("prepare", "goqa", "--raw", alone, "--out", tmp_path / "other").code == 0
+    assert "simulated" not in read_json(tmp_path / "other" / "manifest.json")["extra"]

@@ -134,6 +134,7 @@ def test_wrong_requests_are_one_line(world: World, steered: Path, scpo: Command,
         (("group=Israel", data), "model: expected RUN/model of a steered run"),
         ((model, "group=Israel", data, "init=far"), "init: expected one of nearest, default"),
         ((model, "group=Israel", data, "selection=scpo"), "trains on all pairs"),
+        ((model, "group=Israel", data, "trainer.devices=2"), "adapted on one process; set trainer.devices=1"),
         ((model, "group=Israel", data, "data.train_comparisons=0"), "data.train_comparisons: expected at least 1"),
         (("model=absent/model", "group=Israel", data), "absent/model"),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,25 @@ from scpo.data.simulate import world
 from scpo.data.simulate.draw import KIND_NAMES, Corpus
 from scpo.data.simulate.settings import Settings
 from scpo.data.simulate.world import Floats, World
+from scpo.io import read_json
 
 MADE_BY = "scpo simulate"
+
+
+def is_simulated(raw: Path, hashes: Iterable[str]) -> bool:
+    """True where a raw file or folder is one that `scpo simulate` wrote, by the content hashes in the truth beside it."""
+    folder = raw if raw.is_dir() else raw.parent
+    path = folder.resolve().parent / "truth" / "world.json"
+    if not path.is_file():
+        return False
+    document = read_json(path)
+    if (
+        not isinstance(document, dict)
+        or document.get("made_by") != MADE_BY
+        or not isinstance(document.get("files"), dict)
+    ):
+        return False
+    return bool(set(hashes) & set(document["files"].values()))
 
 
 def accuracy(utility: Floats, chosen: world.Ints, rejected: world.Ints) -> float | None:
