@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ def normalised(weights: Mapping[str, float]) -> dict[str, float]:
     """
     for group, weight in weights.items():
         number = isinstance(weight, int | float | np.integer | np.floating) and not isinstance(weight, bool)
-        if not number or not math.isfinite(weight) or weight < 0:
+        if not number or not 0 <= weight <= sys.float_info.max or not math.isfinite(weight):
             raise UserError(f"group: weight of {group!r}: expected a number from 0 up, found {shown(weight)}")
     largest = max(map(float, weights.values()), default=0.0)
     if largest == 0:
@@ -125,6 +126,9 @@ class Steerer:
                 )
             shares: Mapping[str, float] = normalised(group)
         elif is_list(group):
+            odd = [name for name in group if not isinstance(name, str)]
+            if odd:
+                raise UserError(f"group: expected names of groups, found {shown(odd[0])}")
             shares = dict.fromkeys(group, 1 / max(1, len(group)))
             if len(shares) != len(group) or not shares:
                 raise UserError(f"group: expected one or more groups, each once, found {shown(list(group))}")

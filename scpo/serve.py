@@ -110,10 +110,14 @@ class RewardModel:
         """
         from scpo.model.files import resolve_model
 
-        if batch_tokens < 1:
-            raise UserError(f"batch_tokens: expected at least 1, found {batch_tokens}")
-        if max_length is not None and max_length < MIN_LENGTH:
-            raise UserError(f"max_length: expected at least {MIN_LENGTH} tokens, found {max_length}")
+        if type(batch_tokens) is not int or batch_tokens < 1:
+            raise UserError(f"batch_tokens: expected at least 1, as a whole number, found {batch_tokens!r}")
+        if max_length is not None and (type(max_length) is not int or max_length < MIN_LENGTH):
+            raise UserError(
+                f"max_length: expected at least {MIN_LENGTH} tokens, as a whole number, found {max_length!r}"
+            )
+        if not isinstance(path_or_hub_id, str | os.PathLike):
+            raise UserError(f"expected a model's folder or its Hub id, found {path_or_hub_id!r}")
         if dtype is not None and dtype not in DTYPES:
             raise UserError(f"dtype: expected {' or '.join(DTYPES)}, found {dtype!r}")
         check_device(device)
@@ -198,6 +202,10 @@ class RewardModel:
         """
         check_aggregate(aggregate)
         asked, texts = _listed(prompts, "prompts"), _listed(responses, "responses")
+        if isinstance(groups, str | Mapping):
+            raise UserError(
+                f"groups: expected one group for each row, found {shown(groups)}; to steer all alike: [group] * n"
+            )
         told: list[Steer] = [None] * len(asked) if groups is None else list(groups)
         # Tables give histories as arrays, whose truth is undefined.
         turns: list[Sequence[Turn]] = [()] * len(asked)

@@ -276,8 +276,8 @@ def test_options_out_of_range_are_named(world: World, tmp_path: Path) -> None:
     for options, text in (
         ({"device": "abacus"}, "device: expected cpu, cuda, cuda:N or mps, found 'abacus'"),
         ({"dtype": "float16"}, "dtype: expected float32 or bfloat16, found 'float16'"),
-        ({"max_length": 15}, "max_length: expected at least 16 tokens, found 15"),
-        ({"batch_tokens": 0}, "batch_tokens: expected at least 1, found 0"),
+        ({"max_length": 15}, "max_length: expected at least 16 tokens, as a whole number, found 15"),
+        ({"batch_tokens": 0}, "batch_tokens: expected at least 1, as a whole number, found 0"),
     ):
         assert text in refusal(lambda options=options: RewardModel.from_pretrained(world.model, **options))
     assert "expected a model folder or a Hub id" in refusal(lambda: RewardModel.from_pretrained(tmp_path / "nowhere"))
@@ -315,6 +315,25 @@ def test_each_of_several_processes_scores_its_own_texts(
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(torch.distributed, "all_reduce", None)
     np.testing.assert_array_equal(model.score(PROMPT, RESPONSES), want)
+
+
+def test_arguments_of_another_kind_are_refused(
+    run_of: Callable[[str], Path], model_of: Callable[[str], RewardModel]
+) -> None:
+    model, folder = model_of("adapter"), run_of("adapter") / "model"
+    nested: Any = [["Chile"], "South Africa"]
+    alike: Any = {"Chile": 0.5, "South Africa": 0.5}
+    kinds: tuple[Any, ...] = (2.5, "x", None)
+    assert "expected names of groups" in refusal(lambda: model.score(PROMPT, RESPONSES, nested, aggregate="min"))
+    assert "one group for each row" in refusal(lambda: model.score_rows([PROMPT] * 2, RESPONSES[:2], alike))
+    assert "weight of 'Chile'" in refusal(lambda: model.score(PROMPT, RESPONSES, {"Chile": 10**400}))
+    for wrong in kinds:
+        assert "batch_tokens: expected at least 1, as a whole number" in refusal(
+            lambda wrong=wrong: RewardModel.from_pretrained(folder, batch_tokens=wrong)
+        )
+    said = refusal(lambda: RewardModel.from_pretrained(folder, max_length=kinds[0]))
+    assert "max_length: expected at least 16 tokens, as a whole number, found 2.5" in said
+    assert "expected a model's folder" in refusal(lambda: RewardModel.from_pretrained(kinds[2]))
 
 
 def test_the_package_offers_it_by_name() -> None:

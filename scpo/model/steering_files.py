@@ -23,6 +23,7 @@ from scpo.model.steering import Steering, SteeringOptions, is_conv1d
 TENSORS = "steering.safetensors"
 ADAPTERS = "adapters"
 PEFT_PREFIX = "base_model.model."
+MAX_RANK = 4096
 GROUPS = "groups"
 """Key of the safetensors' metadata that names the groups in the order of the rows."""
 
@@ -152,7 +153,7 @@ def read_options(learned: dict[str, Any], where: Path) -> SteeringOptions:
 
 
 def _whole(value: Any, least: int) -> bool:
-    return type(value) is int and value >= least
+    return type(value) is int and least <= value <= MAX_RANK
 
 
 def _read_tensors(steering: Steering, inside: Path) -> dict[str, Tensor]:
@@ -232,6 +233,8 @@ def _compare(wanted: dict[str, Tensor], found: dict[str, Tensor], path: Path) ->
                 f"{path}: {key}: expected {tuple(tensor.shape)} (first the number of groups, then the model's widths), found "
                 f"{tuple(found[key].shape)}: the steering is of another model or of other groups"
             )
+        if found[key].dtype != torch.float32:
+            raise UserError(f"{path}: {key}: expected float32 numbers, found {found[key].dtype}")
         if not bool(torch.isfinite(found[key]).all()):
             raise UserError(f"{path}: {key}: expected finite numbers, found NaN or infinity")
     extra = sorted(found.keys() - wanted.keys())

@@ -181,6 +181,8 @@ def start(world: World, folder: Path, *more: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         text=True,
+        # What runs in the background of a script ignores Ctrl-C, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

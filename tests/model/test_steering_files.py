@@ -213,7 +213,11 @@ BAD: list[tuple[str, Change, str]] = [
     ("adapter", learned(adapter_targets=[1]), r"learned.adapter_targets: expected"),
     ("head", learned(head_rank=True), r"learned.head_rank: expected"),
     ("head", learned(embedding=None), r"learned.embedding: expected"),
-    ("head", document(lambda d: d.update(learned=None)), r"expected what was learned for the groups of mode 'head'"),
+    (
+        "head",
+        document(lambda d: d.update(learned=None)),
+        r"mode 'head': expected what was learned for each group, found nothing",
+    ),
     ("adapter", peft_config("lora_alpha", 16), r"Israel/adapter_config.json: lora_alpha: expected 4.0"),
     (
         "embedding",
