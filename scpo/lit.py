@@ -275,8 +275,10 @@ class RewardModule(L.LightningModule):
             "the groups'": [gradient for name, gradient in trained.items() if name.startswith("model.steering.")],
         }
         named = any(bool((chunk["inputs"]["group"] >= 0).any()) for chunk in batch if "group" in chunk["inputs"])
+        # With a frozen network all that is trained is the groups' as well.
+        waits = {"the groups'", *(["all"] if len(which["all"]) == len(which["the groups'"]) else [])}
         for what in sorted(self._unchecked):
-            if what == "the groups'" and which[what] and not named:
+            if what in waits and which[what] and not named:
                 continue
             self._unchecked.discard(what)
             if which[what] and all(g is None or not bool(g.any()) for g in which[what]):

@@ -207,6 +207,9 @@ def test_a_first_step_without_named_groups_is_no_fault_and_the_check_waits(llama
     own = [step[-1] for step in recorder.seen]
     assert not own[0].any()
     assert own[1].any()
+    frozen = steered(llama, "head", moved=False)
+    frozen.network.requires_grad_(False)
+    run(frozen, train, steps=2, dropout=0.6, seed=seed, pairs=3)  # all that it trains is the groups', and waits as well
     broken = steered(llama, "head", moved=False)
     steering_of(broken).detach()
     run(broken, train, steps=1, dropout=0.6, seed=seed, pairs=3)

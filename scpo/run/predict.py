@@ -126,15 +126,17 @@ def under_other_groups(
         conditions: the groups that this model can be told, and None for its default.
 
     Returns:
-        Rows of the predictions table; none where the check is off, the model is not told groups, or there is one group.
+        Rows of the predictions table; none where the check is off or the model is not told groups.
     """
     rows = steering_sample(config, data)
+    if mode == "none":
+        return rows.iloc[:0]
     tables = [
         score_rows(config, model, other, [condition] * len(other), mode, progress)[0]
         for condition in conditions
         if len(other := rows[rows["group"] != condition])
     ]
-    return pd.concat(tables, ignore_index=True) if mode != "none" and tables else rows.iloc[:0]
+    return pd.concat(tables, ignore_index=True) if tables else rows.iloc[:0]
 
 
 def steering_sample(config: Config, data: RunData) -> pd.DataFrame:
@@ -154,8 +156,8 @@ def scales(
 ) -> dict[str, list[float]]:
     """Mean and standard deviation of the rewards that a model gives under each group, over one sample of texts.
 
-    The same validation texts of all groups serve every group, so the scales differ by the rewards and not by the texts;
-    without validation texts training ones are taken.
+    The same validation texts of all groups of `data` serve every group, so the scales differ by the rewards and not by the
+    texts; without validation texts training ones are taken. `scpo adapt` has the new group's texts only.
     """
     frame = data.frame
     rows = frame[frame["split"] == ("val" if (frame["split"] == "val").any() else "train")]
